@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "apus/base/api.h"
+#include "apus/nn/pass_context.h"
+
+namespace apus::data {
+
+/// One micro-batch of one rank, ready for the model. Both objectives read the same fields.
+///
+/// A supervised token is a (row, target) pair: the hidden row `target_rows[m]` predicts token `targets[m]`
+/// (so the shift by one is already done here, and nowhere else).
+/// DPO: sequences 0..P-1 are the chosen answers, P..2P-1 the rejected ones of the same pairs.
+struct APUS_API Batch {
+  at::Tensor tokens_T;                          ///< int64 [T] token ids (padding rows hold pad ids)
+  std::shared_ptr<const nn::RowLayout> layout;  ///< how T splits into sequences
+  at::Tensor target_rows_M;                     ///< int64 [M] rows of [T] that predict, ascending
+  at::Tensor targets_M;                         ///< int64 [M] the tokens they predict
+  at::Tensor target_sequences_M;                ///< int64 [M] the sequence each belongs to
+  int64_t pairs = 0;                            ///< DPO: P; SFT: 0
+  int64_t rows = 0;                             ///< dataset rows in this micro-batch (pairs in DPO); 0 = empty
+  std::vector<int64_t> ordinals;                ///< [rows] places in the prepared dataset, for reports
+
+  /// Supervised tokens in this micro-batch.
+  int64_t target_count() const { return target_rows_M.defined() ? target_rows_M.numel() : 0; }
+  /// A rank without rows still runs such a batch, so that collectives stay in step.
+  bool is_empty() const { return rows == 0; }
+};
+
+}  // namespace apus::data

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "apus/base/api.h"
+#include "apus/nn/module.h"
+#include "apus/nn/pass_context.h"
+
+namespace apus::nn {
+
+/// Shape and dtype of a Linear.
+struct APUS_API LinearOptions {
+  int64_t in_features = 0;
+  int64_t out_features = 0;
+  bool bias = false;
+  at::ScalarType dtype = at::kFloat;
+};
+
+/// Size and strength of one LoRA adapter.
+struct APUS_API LoraOptions {
+  int64_t rank = 8;
+  double alpha = 32;
+  bool use_rslora = false;  ///< scaling alpha / sqrt(rank) instead of alpha / rank
+
+  double scaling() const;
+};
+
+/// One named adapter: A [r, in] and B [out, r].
+struct APUS_API LoraAdapter {
+  at::Tensor a_RI;
+  at::Tensor b_OR;
+  double scaling = 1.0;
+};
+
+/// The single projection class of the library: y = x W^T + b, plus the active adapters in place.
+///
+/// Maths:   y = x W^T + bias + sum over active adapters of scaling * (x A^T) B^T.
+/// Shapes:  x [T, in] -> y [T, out]; W [out, in]; A [r, in]; B [out, r].
+/// Dtypes:  all operands share the base's compute dtype; accumulation as at::linear.
+/// Adapters are named and chosen by the pass (context.adapters); one that this layer lacks is skipped.
+/// Parameter names: "weight", "bias", "lora_A.<name>.weight", "lora_B.<name>.weight".
+class APUS_API Linear final : public Module {
+ public:
+  /// Leaves the weight undefined-valued (at::empty) and frozen; a loader fills it.
+  explicit Linear(const LinearOptions& options);
+
+  at::Tensor forward(const at::Tensor& x_TI, const PassContext& context) const;
+
+  /// Adds zero-filled trainable adapter tensors in `dtype`; the caller initialises them.
+  /// Throws ConfigError if the name exists or rank < 1.
+  LoraAdapter& add_adapter(const std::string& name, const LoraOptions& options, at::ScalarType dtype);
+
+  void remove_adapter(const std::string& name);
+
+  /// Null if there is no adapter of that name.
+  LoraAdapter* find_adapter(const std::string& name);
+
+  const LinearOptions& options() const { return options_; }
+  const at::Tensor& weight() const { return weight_OI_; }
+  const at::Tensor& bias() const { return bias_O_; }
+
+ private:
+  LinearOptions options_;
+  at::Tensor weight_OI_;
+  at::Tensor bias_O_;
+  std::map<std::string, LoraAdapter> adapters_;
+};
+
+}  // namespace apus::nn
