@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "apus/base/api.h"
+
+namespace apus {
+
+/// A snapshot of environment variables, passed as an argument so that tests and embedding hosts decide
+/// what the library sees. Nothing else in apus reads the process environment.
+class APUS_API Environment final {
+ public:
+  using Map = std::map<std::string, std::string, std::less<>>;
+
+  /// Empty.
+  Environment() = default;
+  explicit Environment(Map variables);
+
+  /// The variables of this process at the moment of the call.
+  static Environment from_process();
+
+  /// Whether the variable is set, even if to nothing.
+  bool has(std::string_view name) const;
+  /// The value; nothing if unset.
+  std::optional<std::string> get(std::string_view name) const;
+  std::string get_or(std::string_view name, std::string_view fallback) const;
+
+  /// The value as an integer; nothing if unset or empty.
+  /// Throws:      ConfigError naming the variable and its value.
+  std::optional<int64_t> get_int(std::string_view name) const;
+  /// The value as a boolean (true/false/1/0/yes/no); nothing if unset or empty.
+  /// Throws:      ConfigError naming the variable and its value.
+  std::optional<bool> get_bool(std::string_view name) const;
+
+  void set(std::string_view name, std::string_view value);
+  void unset(std::string_view name);
+  const Map& variables() const { return variables_; }
+
+ private:
+  Map variables_;
+};
+
+}  // namespace apus
