@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "apus/base/api.h"
+
+namespace apus::optim {
+
+/// What a learning-rate schedule is made of.
+struct APUS_API ScheduleOptions {
+  std::string type = "cosine";  ///< one of schedule_types()
+  double learning_rate = 1e-4;  ///< the peak
+  int64_t total_steps = 1;
+  int64_t warmup_steps = 0;  ///< resolved, see resolve_warmup_steps
+  std::string kwargs;        ///< JSON object of --lr_scheduler_kwargs; empty = {}
+};
+
+/// The learning rate as a pure function of the step: nothing to save, nothing to advance.
+///
+/// Source:  transformers 5.24 get_scheduler; same formulas in double, within 1e-12 relative.
+class APUS_API LrSchedule {
+ public:
+  /// Throws ConfigError for an unknown type or keyword (naming the nearest), a keyword that is missing or of
+  /// a wrong type, or negative steps.
+  explicit LrSchedule(const ScheduleOptions& options);
+
+  /// The rate used by step `step` (the first is 0). Steps after the end follow the type's own formula.
+  double lr(int64_t step) const;
+
+  const ScheduleOptions& options() const { return options_; }
+
+ private:
+  ScheduleOptions options_;
+  std::function<double(int64_t)> factor_;  // of the peak
+};
+
+/// The names that LrSchedule takes, sorted.
+APUS_API std::vector<std::string> schedule_types();
+
+/// The two flags that set the length of the warm-up.
+struct APUS_API WarmupOptions {
+  double warmup_ratio = 0.0;  ///< share of the run, used if warmup_steps is 0
+  double warmup_steps = 0.0;  ///< from 1 on: steps, truncated; below 1: a share of the run
+};
+
+/// Steps of warm-up in a run of `total_steps`: a share gives ceil(total_steps * share) in double arithmetic
+/// (so 0.07 of 100 steps is 8, as in transformers).
+/// Throws:  ConfigError if a value is negative or not a number, or the ratio is above 1.
+APUS_API int64_t resolve_warmup_steps(int64_t total_steps, const WarmupOptions& options);
+
+}  // namespace apus::optim
