@@ -1,0 +1,124 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apus/base/api.h"
+#include "apus/comm/communicator.h"
+
+namespace apus {
+class Logger;
+}
+
+namespace apus::comm {
+
+/// Passes every operation on, through one function that a derived class may override. Groups made from a
+/// decorated communicator are decorated in the same way.
+class APUS_API DecoratedCommunicator : public Communicator {
+ public:
+  explicit DecoratedCommunicator(std::shared_ptr<Communicator> inner);
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  const std::string& name() const override { return inner_->name(); }
+  std::shared_ptr<Store> store() const override { return inner_->store(); }
+  void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+  void set_note(const std::string& note) override { inner_->set_note(note); }
+
+ protected:
+  /// Starts the operation on the inner communicator.
+  using Launch = std::function<std::shared_ptr<Work>()>;
+  /// Called for every operation instead of it; calls `launch` or not.
+  virtual std::shared_ptr<Work> intercept(const OpInfo& info, const Launch& launch) = 0;
+  /// Wraps a group made from the inner communicator.
+  virtual std::unique_ptr<Communicator> decorate(std::shared_ptr<Communicator> inner) const = 0;
+  Communicator& inner() const { return *inner_; }
+
+  std::shared_ptr<Work> do_all_reduce(const OpInfo& info, const at::Tensor& tensor,
+                                      const ReduceOptions& options) final;
+  std::shared_ptr<Work> do_all_gather(const OpInfo& info, const at::Tensor& out, const at::Tensor& in) final;
+  std::shared_ptr<Work> do_reduce_scatter(const OpInfo& info, const at::Tensor& out, const at::Tensor& in,
+                                          const ReduceOptions& options) final;
+  std::shared_ptr<Work> do_broadcast(const OpInfo& info, const at::Tensor& tensor, int root) final;
+  std::shared_ptr<Work> do_all_to_all_v(const OpInfo& info, const at::Tensor& out, const at::Tensor& in,
+                                        const std::vector<int64_t>& out_splits,
+                                        const std::vector<int64_t>& in_splits) final;
+  std::shared_ptr<Work> do_send_recv(const OpInfo& info, const std::vector<P2pOp>& ops) final;
+  std::shared_ptr<Work> do_barrier(const OpInfo& info) final;
+  std::unique_ptr<Communicator> do_subgroup(int64_t index, const std::vector<int>& ranks,
+                                            const std::string& name) final;
+
+ private:
+  std::shared_ptr<Communicator> inner_;
+};
+
+/// Options of make_checked_communicator.
+struct APUS_API CheckedOptions {
+  std::chrono::milliseconds timeout =
+      std::chrono::minutes(30);  ///< for the others to start the same operation
+};
+
+/// Before each collective all ranks agree through the store on operation, dtype, count, root and sequence; a
+/// mismatch throws CommError on all of them ("rank 3 is in reduce_scatter #118 of dp, others in all_gather
+/// #118") instead of hanging or mixing up data. Costs a few store round trips a collective: for tests and for
+/// hunting a hang. send_recv is passed on unchecked.
+APUS_API std::unique_ptr<Communicator> make_checked_communicator(std::shared_ptr<Communicator> inner,
+                                                                 const CheckedOptions& options = {});
+
+/// What happens at one operation.
+enum class FaultKind {
+  kDelay,  ///< it starts later
+  kDrop,   ///< this rank does not take part; its Work completes at once, so that the rank runs on
+  kThrow,  ///< it throws CommError("injected fault")
+};
+
+/// One planned fault.
+struct APUS_API Fault {
+  FaultKind kind = FaultKind::kThrow;
+  int rank = 0;                        ///< rank in its group
+  std::string group = "world";         ///< name of the group
+  int64_t sequence = 1;                ///< ordinal of the operation in that group, from 1
+  std::chrono::milliseconds delay{0};  ///< for kDelay
+};
+
+/// Lets operations fail as planned: fault tests.
+APUS_API std::unique_ptr<Communicator> make_faulty_communicator(std::shared_ptr<Communicator> inner,
+                                                                std::vector<Fault> faults);
+
+/// One recorded operation.
+struct APUS_API OpRecord {
+  std::string group;
+  int rank = 0;  ///< in the group
+  OpInfo info;
+};
+
+/// What communicators did: the last operations in full, counts and bytes of all. Safe from several threads.
+class APUS_API CommLog {
+ public:
+  virtual ~CommLog();
+  /// Keeps the last `capacity` operations.
+  static std::shared_ptr<CommLog> create(size_t capacity = 4096);
+  /// Adds one operation.
+  virtual void add(const OpRecord& record) = 0;
+  /// The operations still kept, oldest first.
+  virtual std::vector<OpRecord> records() const = 0;
+  /// How often an operation was called since the last clear().
+  virtual int64_t count(OpKind kind) const = 0;
+  /// Sum of OpInfo::payload_bytes: what this rank handed over, by the definition there.
+  virtual int64_t bytes(OpKind kind) const = 0;
+  /// Forgets everything.
+  virtual void clear() = 0;
+  /// One line for each kept operation.
+  std::string text() const;
+};
+
+/// Records every operation in `log` (which groups made from it share), and writes the kept ones to `logger`
+/// (if not null) when it is aborted.
+APUS_API std::unique_ptr<Communicator> make_recorded_communicator(std::shared_ptr<Communicator> inner,
+                                                                  std::shared_ptr<CommLog> log,
+                                                                  std::shared_ptr<Logger> logger = nullptr);
+
+}  // namespace apus::comm
