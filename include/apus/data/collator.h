@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "apus/base/api.h"
+#include "apus/data/batch.h"
+#include "apus/data/rows.h"
+
+namespace apus::data {
+
+struct TokenizerFolder;
+
+/// How the sequences of a micro-batch lie in memory.
+enum class BatchLayout {
+  kPadded,  ///< every sequence takes as many rows as the longest; padding on the right
+  kPacked,  ///< one after another, no padding (`--padding_free`)
+};
+
+/// How rows become a batch.
+struct CollateOptions {
+  BatchLayout layout = BatchLayout::kPadded;
+  /// Token that fills padding rows. It is never a target, so its value changes no result.
+  int64_t pad_id = 0;
+  /// kPadded: the padded length is rounded up to a multiple of it. Must be 1 with kPacked.
+  int64_t pad_multiple = 1;
+};
+
+/// The padding token of a tokenizer: its pad token, else its eos token, else 0.
+APUS_API int64_t padding_id(const TokenizerFolder& folder);
+
+/// A micro-batch of the pairs `rows[ordinals[i]]`: all chosen sequences, then all rejected ones.
+///
+/// A completion token at position p of its sequence is the target of the row of position p - 1: so the first one
+/// is predicted by the last prompt token, and a token at position 0 is no target.
+/// No ordinals give the empty batch, which a rank without rows runs so that collectives stay in step: rows = 0,
+/// pairs = 0, no targets, but two sequences of one pad token each, so that the model has something to run on.
+/// Shapes:  T = sequences x padded length, or the sum of lengths; M = supervised tokens.
+/// Throws:  ShapeError if an ordinal is out of range, ConfigError for options that do not fit.
+APUS_API Batch collate_dpo(std::span<const DpoRow> rows, std::span<const int64_t> ordinals,
+                           const CollateOptions& options);
+
+/// A micro-batch of the rows `rows[ordinals[i]]`: the label at position p is the target of the row of p - 1.
+/// No ordinals give the empty batch: as above, with one sequence.
+/// Throws:  as collate_dpo.
+APUS_API Batch collate_sft(std::span<const SftRow> rows, std::span<const int64_t> ordinals,
+                           const CollateOptions& options);
+
+}  // namespace apus::data

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apus/base/api.h"
+#include "apus/data/rows.h"
+#include "apus/data/rows_report.h"
+
+namespace apus::data {
+
+struct Batch;
+struct CollateOptions;
+
+/// Where a dataset came from, and what was left out.
+struct APUS_API DatasetOrigin {
+  std::vector<std::string> files = {};  ///< as given; RowPlace::file counts in them
+  RowReport report = {};                ///< what became of every row that was read
+  /// Hash over the contents of the files and everything else that decides about the rows; equal on every machine.
+  std::string fingerprint = {};
+  std::string note = {};  ///< which rules were taken, for the log
+};
+
+/// Prepared rows: the seam between whatever reads text and the engine, which asks for batches by ordinal.
+/// Sampler, StepPlan and Loader know no more of the data than this. Immutable once built.
+/// Threads: const members may be called from several threads at once.
+class APUS_API Dataset {
+ public:
+  virtual ~Dataset();
+
+  /// Number of rows (pairs in DPO): what the sampler orders.
+  virtual int64_t size() const = 0;
+  /// One micro-batch of the rows `ordinals`, in this order; none gives the empty batch (see collator.h).
+  virtual Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const = 0;
+  /// Where a row came from.
+  virtual RowPlace place(int64_t ordinal) const = 0;
+  /// Files, counts and fingerprint.
+  virtual const DatasetOrigin& origin() const = 0;
+
+  /// "file:line" of a row for messages; "row N" for rows made in memory.
+  std::string place_text(int64_t ordinal) const;
+};
+
+/// Preference pairs in memory.
+/// Memory: 4 bytes a token, about 100 bytes a row.
+class APUS_API DpoDataset final : public Dataset {
+ public:
+  explicit DpoDataset(std::vector<DpoRow> rows, DatasetOrigin origin = {});
+  ~DpoDataset() override;
+
+  const std::vector<DpoRow>& rows() const { return rows_; }
+  int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const override;
+  RowPlace place(int64_t ordinal) const override;
+  const DatasetOrigin& origin() const override { return origin_; }
+
+ private:
+  std::vector<DpoRow> rows_;
+  DatasetOrigin origin_;
+};
+
+/// Rows of token ids and labels in memory.
+/// Memory: 8 bytes a token, about 80 bytes a row.
+class APUS_API SftDataset final : public Dataset {
+ public:
+  /// Throws: ShapeError if a row's labels are not as long as its ids, or a row is empty.
+  explicit SftDataset(std::vector<SftRow> rows, DatasetOrigin origin = {});
+  ~SftDataset() override;
+
+  const std::vector<SftRow>& rows() const { return rows_; }
+  int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const override;
+  RowPlace place(int64_t ordinal) const override;
+  const DatasetOrigin& origin() const override { return origin_; }
+
+ private:
+  std::vector<SftRow> rows_;
+  DatasetOrigin origin_;
+};
+
+/// Some rows of another dataset, in an order of their own. Its report is that of the whole dataset.
+class APUS_API SubsetDataset final : public Dataset {
+ public:
+  /// Throws: ShapeError if an ordinal is outside the dataset.
+  SubsetDataset(std::shared_ptr<const Dataset> whole, std::vector<int64_t> ordinals);
+  ~SubsetDataset() override;
+
+  int64_t size() const override { return static_cast<int64_t>(ordinals_.size()); }
+  Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const override;
+  RowPlace place(int64_t ordinal) const override;
+  const DatasetOrigin& origin() const override { return origin_; }
+
+ private:
+  std::shared_ptr<const Dataset> whole_;
+  std::vector<int64_t> ordinals_;
+  DatasetOrigin origin_;
+};
+
+/// A dataset cut in two.
+struct APUS_API DatasetSplit {
+  std::shared_ptr<const Dataset> train;
+  std::shared_ptr<const Dataset> held_out;
+};
+
+/// How a dataset is cut.
+struct DatasetSplitOptions {
+  /// Share of the rows that is held out: max(1, floor(rows x ratio)) rows.
+  double ratio = 0.01;
+  /// Which rows they are depends on seed and number of rows alone.
+  uint64_t seed = 42;
+};
+
+/// Holds rows out for evaluation. Both parts keep the order of the dataset.
+/// Throws: ConfigError if the ratio is not between 0 and 1, or no row would be left to train.
+APUS_API DatasetSplit split_dataset(std::shared_ptr<const Dataset> dataset, const DatasetSplitOptions& options);
+
+}  // namespace apus::data

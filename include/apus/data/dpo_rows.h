@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "apus/base/api.h"
+#include "apus/data/chat_template.h"
+#include "apus/data/rows.h"
+#include "apus/data/tokenizer_config.h"
+
+namespace apus {
+class Clock;
+}
+
+namespace apus::data {
+
+struct DpoExample;
+
+/// How strings and conversations become tokens.
+struct DpoEncodeOptions {
+  /// Whether plain strings go through the tokenizer's chat template (if it has one) as one user turn and two
+  /// assistant answers; otherwise they are raw text.
+  bool use_chat_template = true;
+  /// System text for rows that have none of their own; none = what the template does by itself.
+  std::optional<std::string> system = {};
+  /// The time that a template may ask for; nullptr: asking is an error.
+  const Clock* clock = nullptr;
+};
+
+/// Which rule turns plain strings into tokens.
+enum class StringRule {
+  kChatTemplate,        ///< one user turn, two assistant answers
+  kRawBecauseOfOption,  ///< raw text: use_chat_template is false
+  kRawForLackOfOne,     ///< raw text: the tokenizer has no chat template
+};
+
+/// Turns preference rows into tokens.
+///
+/// Raw text: the eos text is appended to both answers unless they end in it; prompt, prompt + chosen and
+/// prompt + rejected are tokenised whole. Conversations: prompt with the generation prompt, prompt + answer
+/// without, through the chat template, no token added. Either way the completion of both answers starts at the
+/// smaller of their common prefixes with the prompt, so tokens that merge across the border are trained.
+/// Threads: const, may be shared.
+/// Source:  TRL 1.16 DPOTrainer, as recorded in tests/data/cases/dpo.
+class APUS_API DpoEncoder final {
+ public:
+  /// Throws: ConfigError if a system text is given and strings are raw text; JinjaError for a template that
+  ///         cannot be read.
+  DpoEncoder(TokenizerFolder folder, DpoEncodeOptions options);
+  ~DpoEncoder();
+
+  /// The rule for plain strings.
+  StringRule string_rule() const { return rule_; }
+
+  /// The tokens of one line of a file, nothing cut.
+  /// Throws: RowRefused (see parse_dpo_example; also text that is not UTF-8, or that the template refuses);
+  ///         NotSupported if the template needs what this build lacks.
+  DpoRow encode_line(std::string_view text) const;
+
+  /// The same for a row that is already taken apart.
+  DpoRow encode(const DpoExample& example) const;
+
+ private:
+  DpoRow encode_raw(const DpoExample& example) const;
+  DpoRow encode_conversation(const DpoExample& example) const;
+
+  TokenizerFolder folder_;
+  DpoEncodeOptions options_;
+  std::optional<ChatTemplate> template_;
+  StringRule rule_;
+};
+
+/// What `fit_dpo_row` did.
+enum class RowFit { kWhole, kTruncated };
+
+/// Makes a row fit max_length tokens a sequence (none = no bound), each answer with its prompt by itself. A row
+/// must keep at least one answer token that something predicts, in both answers.
+/// Throws: RowRefused if the prompt alone has max_length tokens or more (under every strategy), if the row is
+///         longer and the strategy is kDelete, or if no completion token is left.
+APUS_API RowFit fit_dpo_row(DpoRow& row, std::optional<int64_t> max_length, Truncation truncation);
+
+}  // namespace apus::data

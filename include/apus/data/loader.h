@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "apus/base/api.h"
+#include "apus/data/batch.h"
+#include "apus/data/collator.h"
+#include "apus/data/sampler.h"
+
+namespace apus::data {
+
+class Dataset;
+
+/// The next step that a loader delivers: all that a checkpoint needs to know about the data.
+struct LoaderCursor {
+  int64_t epoch = 0;
+  int64_t step = 0;  ///< within the epoch
+  friend bool operator==(const LoaderCursor&, const LoaderCursor&) = default;
+};
+
+/// How batches are made.
+struct LoaderOptions {
+  /// This process's place among the ranks of the plan's world.
+  int64_t rank = 0;
+  /// Background threads; 0 = batches are made when they are asked for. Performance only.
+  int64_t workers = 1;
+  /// Micro-batches a worker makes ahead. Performance only.
+  int64_t prefetch_factor = 2;
+  /// Layout and padding.
+  CollateOptions collate = {};
+  /// Where to begin.
+  LoaderCursor start = {};
+  /// Steps that will be asked for; none = no end. Workers make nothing beyond.
+  std::optional<int64_t> steps = {};
+};
+
+/// This rank's part of one optimizer step.
+struct APUS_API StepBatches {
+  int64_t epoch = 0;
+  int64_t step = 0;  ///< within the epoch
+  int64_t rows = 0;  ///< of the whole step, over all ranks
+  std::vector<Batch> micro_batches;
+  /// For each micro-batch, the place of its first row in the epoch's order: row i of the batch has ordinal
+  /// first_places[m] + i there, the coordinate of its random numbers (SampleCoordinate::ordinal).
+  std::vector<int64_t> first_places;
+};
+
+/// Delivers a rank's micro-batches step by step and without end, epoch after epoch, made by background threads.
+///
+/// What is delivered depends on dataset, sampler, plan, rank and layout alone, not on workers or timing. An
+/// exception on a worker reaches the caller of `next` at the step that it concerns. Destroying the loader stops
+/// the threads at once.
+/// Threads: one consumer.
+/// Memory:  workers x prefetch_factor micro-batches, and the orders of at most two epochs.
+class APUS_API Loader final {
+ public:
+  /// Throws: ConfigError if sampler, plan and dataset disagree about the number of rows, the rank is not in the
+  ///         plan's world, the cursor is outside the epoch, or a number is negative.
+  Loader(std::shared_ptr<const Dataset> dataset, Sampler sampler, StepPlan plan, LoaderOptions options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// The next step's micro-batches, in order.
+  /// Throws: what making them threw, DataError with the row's file and line where that is known; every later
+  ///         call then throws the same. ConfigError beyond LoaderOptions::steps.
+  StepBatches next();
+
+  /// What `next` will deliver.
+  LoaderCursor cursor() const { return cursor_; }
+  /// Milliseconds that `next` has waited for data so far, over all calls.
+  double data_wait_ms() const { return data_wait_ms_; }
+
+ private:
+  class Source;
+  class Workers;
+  std::unique_ptr<Source> source_;
+  std::unique_ptr<Workers> workers_;
+  LoaderCursor cursor_;
+  std::optional<int64_t> steps_left_;
+  double data_wait_ms_ = 0;
+};
+
+}  // namespace apus::data

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apus/base/api.h"
+#include "apus/data/dataset.h"
+#include "apus/data/dpo_rows.h"
+
+namespace apus {
+class Logger;
+}
+
+namespace apus::data {
+
+class Tokenizer;
+
+/// What preparing any kind of rows asks.
+struct RowReadOptions {
+  /// "FILE" or "FILE#N" (the first N rows), in order; relative paths count from the working directory.
+  std::vector<std::string> files = {};
+  /// The flag that named the files, for messages.
+  std::string flag = "--dataset";
+  /// Longest sequence; none = no bound.
+  std::optional<int64_t> max_length = {};
+  /// What becomes of longer rows.
+  Truncation truncation = Truncation::kDelete;
+  /// Stop at the first bad row (in file order) instead of counting it.
+  bool strict = false;
+};
+
+/// What preparing preference rows asks.
+struct DpoPrepareOptions {
+  RowReadOptions read = {};
+  DpoEncodeOptions encode = {};
+  /// Threads that tokenise. Performance only: the result does not depend on it.
+  int64_t workers = 1;
+};
+
+/// Reads and tokenises preference rows.
+///
+/// Logs one line of counts at the end (and one for each kind of dropped rows), and a warning for a FILE#N with
+/// fewer rows. Rows keep the order of the files. The fingerprint covers files' contents, limits, tokenizer,
+/// template, system text, max_length and truncation.
+/// Throws: DataError: a file is missing (names path and flag), a bad row under `strict` (file:line: message), or
+///         no usable row (with the counted reasons); NotSupported for files or templates that this build lacks;
+///         ConfigError for options that do not fit.
+APUS_API std::shared_ptr<const DpoDataset> prepare_dpo(const TokenizerFolder& tokenizer,
+                                                       const DpoPrepareOptions& options, Logger& logger);
+
+/// What preparing rows of token ids asks.
+struct TokenRowsPrepareOptions {
+  RowReadOptions read = {};
+  /// Ids must be below it: the rows of the embedding. None = any id that is not negative.
+  std::optional<int64_t> vocab_size = {};
+};
+
+/// Reads rows that are tokens already: {"input_ids": [...], "labels": [...]}, labels of -100 being not trained. A
+/// row without a trained token is dropped.
+/// Throws: as prepare_dpo.
+APUS_API std::shared_ptr<const SftDataset> prepare_token_rows(const TokenRowsPrepareOptions& options, Logger& logger);
+
+/// The first pair as the engine sees it, for the log: ids and decoded text of both sequences, their labels with
+/// "[-100 * n]" for tokens that are not trained, and which rule made tokens of it.
+APUS_API std::string describe_first_pair(const DpoDataset& dataset, const Tokenizer& tokenizer);
+
+}  // namespace apus::data
