@@ -14,7 +14,7 @@ endif()
 find_program(APUS_MOLD mold)
 
 add_library(apus_options INTERFACE)
-target_compile_options(apus_options INTERFACE -Wall -Wextra -Wno-unused-parameter)
+target_compile_options(apus_options INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
 target_include_directories(apus_options INTERFACE
   $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/src>)
 if(APUS_MOLD)
