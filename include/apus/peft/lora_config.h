@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -20,22 +21,12 @@ struct APUS_API LoraTargets {
   static LoraTargets from_names(std::vector<std::string> names);
 };
 
-/// Decides for module paths whether the targets name them; compiles a regular expression once.
+/// A predicate that tells whether the targets name the module of a dotted path.
 ///
 /// Regular expressions are ECMAScript's without back-references, run by an automaton of polynomial time
 /// (they come from untrusted files). Python-only syntax, such as look-behind, is refused.
-class APUS_API TargetMatcher {
- public:
-  /// Throws ConfigError if nothing is targeted or the regular expression cannot be compiled.
-  explicit TargetMatcher(const LoraTargets& targets);
-
-  /// True if the module of this dotted path is a target ("all-linear": anything but lm_head).
-  bool matches(const std::string& path) const;
-
- private:
-  LoraTargets targets_;
-  std::vector<std::string> suffixes_;
-};
+/// Throws:  ConfigError if nothing is targeted or the regular expression cannot be compiled.
+APUS_API std::function<bool(const std::string& path)> target_matcher(const LoraTargets& targets);
 
 /// A LoRA adapter's settings: what PEFT 0.21 keeps in adapter_config.json.
 ///
@@ -48,8 +39,8 @@ struct APUS_API LoraConfig {
   bool use_rslora = false;
   LoraTargets targets;
   std::string base_model_name_or_path;
-  /// Keys without effect here, and their JSON values, kept so that a loaded configuration is written back
-  /// as it came (revision, megatron_core, ...).
+  /// PEFT's keys without effect here, and their JSON values, kept so that a loaded configuration is written
+  /// back as it came (revision, megatron_core, ...).
   std::map<std::string, std::string> kept;
 
   /// alpha / r, or alpha / sqrt(r) with use_rslora.
@@ -63,12 +54,13 @@ struct APUS_API ParsedLoraConfig {
 };
 
 /// Parses the text of an adapter_config.json; `file` is for messages.
-/// Throws:  CheckpointError if it is not a JSON object, or r, lora_alpha, target_modules have a wrong type or
-///          value; NotSupported, naming the key, for a feature that is not built.
+/// Throws:  DataError with the line if it is not JSON; CheckpointError if it is no object of type LORA, or r,
+///          lora_alpha, lora_dropout or target_modules is missing or has a wrong type or value; NotSupported,
+///          naming the key, for a feature that is not built.
 APUS_API ParsedLoraConfig parse_lora_config(std::string_view text, const std::string& file);
 
-/// The text of an adapter_config.json with every key that PEFT 0.21 writes, sorted, ending in a newline.
-/// Targets must be resolved to a list or a regular expression (apply_lora does it).
+/// The text of an adapter_config.json with every key that PEFT 0.21 writes, sorted. Write the configuration of
+/// a LoraSummary: there "all-linear" is already the list that PEFT makes of it.
 APUS_API std::string write_lora_config(const LoraConfig& config);
 
 /// Refuses an adapter with lora_dropout > 0. Whoever trains with dropout on calls it (SFT); DPO disables
