@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "apus/base/api.h"
+#include "apus/nn/boundary.h"
 #include "apus/nn/module.h"
 #include "apus/nn/pass_context.h"
 
@@ -40,7 +42,9 @@ struct APUS_API LoraAdapter {
 ///
 /// Maths:   y = x W^T + bias + sum over active adapters of scaling * (x A^T) B^T.
 /// Shapes:  x [T, in] -> y [T, out]; W [out, in]; A [r, in]; B [out, r].
-/// Dtypes:  all operands share the base's compute dtype; accumulation as at::linear.
+/// Dtypes:  all operands share the base's compute dtype; accumulation as at::linear. An adapter of another
+///          dtype computes in its own, and its output is rounded to x's.
+/// Without an active adapter this is exactly at::linear.
 /// Adapters are named and chosen by the pass (context.adapters); one that this layer lacks is skipped.
 /// Parameter names: "weight", "bias", "lora_A.<name>.weight", "lora_B.<name>.weight".
 class APUS_API Linear final : public Module {
@@ -51,23 +55,31 @@ class APUS_API Linear final : public Module {
   at::Tensor forward(const at::Tensor& x_TI, const PassContext& context) const;
 
   /// Adds zero-filled trainable adapter tensors in `dtype`; the caller initialises them.
-  /// Throws ConfigError if the name exists or rank < 1.
+  /// Throws ConfigError if the name exists, is empty or has a dot, or rank < 1.
   LoraAdapter& add_adapter(const std::string& name, const LoraOptions& options, at::ScalarType dtype);
 
+  /// Throws ConfigError if there is none of that name.
   void remove_adapter(const std::string& name);
 
   /// Null if there is no adapter of that name.
   LoraAdapter* find_adapter(const std::string& name);
+
+  /// Puts a seam around the product; null = identity. The bias is added behind leave().
+  void set_boundary(std::shared_ptr<const Boundary> boundary) { boundary_ = std::move(boundary); }
 
   const LinearOptions& options() const { return options_; }
   const at::Tensor& weight() const { return weight_OI_; }
   const at::Tensor& bias() const { return bias_O_; }
 
  private:
+  at::Tensor forward_across(const Boundary& boundary, const at::Tensor& x_TI, const PassContext& context) const;
+  at::Tensor add_adapters(at::Tensor y_TO, const at::Tensor& x_TI, const PassContext& context) const;
+
   LinearOptions options_;
   at::Tensor weight_OI_;
   at::Tensor bias_O_;
   std::map<std::string, LoraAdapter> adapters_;
+  std::shared_ptr<const Boundary> boundary_;
 };
 
 }  // namespace apus::nn

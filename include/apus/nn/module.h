@@ -36,17 +36,24 @@ class APUS_API Module {
 
  protected:
   /// Registers a leaf tensor under a name of this module and returns the handle to keep as a member.
+  /// Throws:  ConfigError if the name is taken, ShapeError if the tensor is undefined or no leaf.
   at::Tensor register_parameter(std::string name, at::Tensor tensor);
 
   /// Removes a parameter registered by this module (an adapter that is taken off).
   void unregister_parameter(const std::string& name);
 
-  /// Registers a child that this object owns and outlives.
+  /// Registers a child that this object owns and outlives. A name with dots ("layers.0") stands for path
+  /// components that have no module of their own.
+  /// Throws:  ConfigError if the name is taken.
   void register_module(std::string name, Module& child);
 
  private:
   std::vector<std::pair<std::string, at::Tensor>> parameters_;
   std::vector<std::pair<std::string, Module*>> children_;
 };
+
+/// Sets requires_grad on every parameter of the module: full fine-tuning. Parameters are frozen as built and
+/// as loaded.
+APUS_API void make_trainable(Module& module);
 
 }  // namespace apus::nn

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apus/base/api.h"
@@ -22,6 +23,9 @@ struct APUS_API ShardRule {
   std::string pattern;  ///< path with * for one component, e.g. "model.layers.*.mlp.down_proj"
   ShardStyle style = ShardStyle::kReplicate;
 };
+
+/// Whether a dotted path fits a pattern of as many components, in which * stands for any one of them.
+APUS_API bool matches_path(std::string_view pattern, std::string_view path);
 
 /// Sharding declared beside a model as plain data; it is applied from outside by parallel::parallelize.
 struct APUS_API ShardPlan {

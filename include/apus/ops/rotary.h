@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "apus/base/api.h"
+
+namespace apus::ops {
+
+/// Rotated queries and keys.
+struct APUS_API Rotated {
+  at::Tensor q_TNH;
+  at::Tensor k_TKH;
+};
+
+/// Rotary position embedding in the rotate-half pairing: element i turns with element i + H/2.
+/// Maths:       y = x * cos + concat(-x[H/2:], x[:H/2]) * sin, for each row and head.
+/// Shapes:      q [T, N, H], k [T, K, H], cos and sin [T, H] (both halves filled) -> as q and k.
+/// Dtypes:      bf16 | fp32; tables in the dtype of q and k.
+/// Throws:      ShapeError if H is odd or the tables do not fit.
+/// Source:      Su et al., "RoFormer", 2021; pairing and rounding as Hugging Face's Llama and Qwen2.
+APUS_API Rotated rotary(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tensor& cos_TH,
+                        const at::Tensor& sin_TH);
+
+/// Cosines and sines of the rotation angles for each row.
+struct APUS_API RotaryTables {
+  at::Tensor cos_TH;
+  at::Tensor sin_TH;
+};
+
+/// The tables for the default rule: angle(t, i) = position[t] * theta^(-2i/H), for i below H/2, repeated.
+/// Shapes:      positions int64 [T] -> both [T, H].
+/// Dtypes:      computed in fp32, then rounded to `dtype`; on the device of `positions`.
+APUS_API RotaryTables rotary_tables(const at::Tensor& positions_T, int64_t head_dim, double theta,
+                                    at::ScalarType dtype);
+
+}  // namespace apus::ops

@@ -1,0 +1,18 @@
+#include "apus/nn/causal_lm.h"
+
+#include "apus/base/error.h"
+#include "apus/ops/projection.h"
+
+namespace apus::nn {
+
+at::Tensor CausalLm::logits(const at::Tensor& tokens_T, PassContext context) {
+  APUS_CHECK(context.rows && tokens_T.dim() == 1 && tokens_T.size(0) == context.rows->rows(), ShapeError,
+             "logits: tokens are ", tokens_T.sizes(), " but the layout has ",
+             context.rows ? context.rows->rows() : -1, " rows");
+  prepare(context);
+  at::Tensor hidden_TD = embed(tokens_T, context);
+  for (Block* block : blocks()) hidden_TD = block->forward(hidden_TD, context);
+  return ops::linear(final_norm(hidden_TD, context), head_weight());
+}
+
+}  // namespace apus::nn

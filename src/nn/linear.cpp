@@ -1,0 +1,84 @@
+#include "apus/nn/linear.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+
+#include "apus/base/error.h"
+#include "apus/ops/projection.h"
+
+namespace apus::nn {
+namespace {
+
+// scaling * (x A^T) B^T, computed in the adapter's dtype (fp32 beside a bf16 base, say).
+at::Tensor adapter_output(const LoraAdapter& adapter, const at::Tensor& x_TI) {
+  const at::Tensor inner_TR = ops::linear(x_TI.to(adapter.a_RI.scalar_type()), adapter.a_RI);
+  return (ops::linear(inner_TR, adapter.b_OR) * adapter.scaling).to(x_TI.scalar_type());
+}
+
+}  // namespace
+
+double LoraOptions::scaling() const {
+  return alpha / (use_rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+}
+
+Linear::Linear(const LinearOptions& options) : options_(options) {
+  APUS_CHECK(options.in_features > 0 && options.out_features > 0, ConfigError,
+             "Linear needs positive sizes, got in_features ", options.in_features, " and out_features ",
+             options.out_features);
+  weight_OI_ = register_parameter("weight", at::empty({options.out_features, options.in_features}, options.dtype));
+  if (options.bias) bias_O_ = register_parameter("bias", at::empty({options.out_features}, options.dtype));
+}
+
+at::Tensor Linear::forward(const at::Tensor& x_TI, const PassContext& context) const {
+  if (boundary_) return forward_across(*boundary_, x_TI, context);
+  return add_adapters(ops::linear(x_TI, weight_OI_, bias_O_), x_TI, context);
+}
+
+// The bias comes behind leave(): where that sums over ranks, it must count once.
+at::Tensor Linear::forward_across(const Boundary& boundary, const at::Tensor& x_TI,
+                                  const PassContext& context) const {
+  const at::Tensor entered_TI = boundary.enter(x_TI);
+  const at::Tensor y_TO = boundary.leave(add_adapters(ops::linear(entered_TI, weight_OI_), entered_TI, context));
+  return bias_O_.defined() ? y_TO + bias_O_ : y_TO;
+}
+
+at::Tensor Linear::add_adapters(at::Tensor y_TO, const at::Tensor& x_TI, const PassContext& context) const {
+  if (adapters_.empty()) return y_TO;
+  for (const std::string& name : context.adapters) {
+    const auto found = adapters_.find(name);
+    if (found != adapters_.end()) y_TO = y_TO + adapter_output(found->second, x_TI);
+  }
+  return y_TO;
+}
+
+LoraAdapter& Linear::add_adapter(const std::string& name, const LoraOptions& options, at::ScalarType dtype) {
+  APUS_CHECK(!name.empty() && name.find('.') == std::string::npos, ConfigError,
+             "an adapter's name must be a word without dots, it is '", name, "'");
+  APUS_CHECK(!adapters_.contains(name), ConfigError, "this layer already has an adapter named '", name, "'");
+  APUS_CHECK(options.rank >= 1, ConfigError, "adapter '", name, "': the rank must be 1 or more, it is ",
+             options.rank);
+  const auto like = weight_OI_.options().dtype(dtype).requires_grad(true);
+  LoraAdapter adapter;
+  adapter.a_RI = register_parameter("lora_A." + name + ".weight",
+                                    at::zeros({options.rank, options_.in_features}, like));
+  adapter.b_OR = register_parameter("lora_B." + name + ".weight",
+                                    at::zeros({options_.out_features, options.rank}, like));
+  adapter.scaling = options.scaling();
+  return adapters_.emplace(name, std::move(adapter)).first->second;
+}
+
+void Linear::remove_adapter(const std::string& name) {
+  APUS_CHECK(adapters_.erase(name) == 1, ConfigError, "this layer has no adapter named '", name, "'");
+  unregister_parameter("lora_A." + name + ".weight");
+  unregister_parameter("lora_B." + name + ".weight");
+}
+
+LoraAdapter* Linear::find_adapter(const std::string& name) {
+  const auto found = adapters_.find(name);
+  return found == adapters_.end() ? nullptr : &found->second;
+}
+
+}  // namespace apus::nn

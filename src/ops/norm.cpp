@@ -1,0 +1,29 @@
+#include "apus/ops/norm.h"
+
+#include <ATen/TensorOperators.h>
+
+#include "apus/base/error.h"
+
+namespace apus::ops {
+
+at::Tensor rms_norm(const at::Tensor& x_TD, const at::Tensor& weight_D, double eps) {
+  APUS_CHECK(x_TD.dim() >= 1 && weight_D.dim() == 1 && weight_D.size(0) == x_TD.size(-1), ShapeError,
+             "rms_norm: the weight must be [D] with D the last dim of x; x is ", x_TD.sizes(), ", weight is ",
+             weight_D.sizes());
+  APUS_CHECK(x_TD.scalar_type() == weight_D.scalar_type(), ShapeError, "rms_norm: x is ", x_TD.scalar_type(),
+             " but the weight is ", weight_D.scalar_type(), "; both must have one dtype");
+  const at::Tensor x32_TD = x_TD.to(at::kFloat);
+  const at::Tensor scale_T1 = x32_TD.square().mean(-1, /*keepdim=*/true).add(eps).rsqrt();
+  return (x32_TD * scale_T1).to(x_TD.scalar_type()) * weight_D;
+}
+
+AddRmsNorm add_rms_norm(const at::Tensor& x_TD, const at::Tensor& residual_TD, const at::Tensor& weight_D,
+                        double eps) {
+  APUS_CHECK(x_TD.sizes() == residual_TD.sizes(), ShapeError, "add_rms_norm: x is ", x_TD.sizes(),
+             " but the residual is ", residual_TD.sizes());
+  at::Tensor sum_TD = x_TD + residual_TD;
+  at::Tensor normed_TD = rms_norm(sum_TD, weight_D, eps);
+  return {std::move(normed_TD), std::move(sum_TD)};
+}
+
+}  // namespace apus::ops
