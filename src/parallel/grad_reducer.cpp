@@ -30,7 +30,7 @@ void GradReducer::reduce(memory::ParamGroup& group) {
 void GradReducer::wait_oldest() {
   Running entry = std::move(running_.front());
   running_.pop_front();
-  entry.work->wait();
+  waited_.wait(*entry.work);
   entry.group->finish_reduce(entry.shard);
 }
 

@@ -33,11 +33,6 @@ std::vector<optim::Segment> segments_of(const memory::ParamGroup& group, double 
   return segments;
 }
 
-/// Every rank's part of `full`, from the part that this rank owns.
-void gather_in_place(comm::Communicator& dp, const at::Tensor& full, const memory::ElementRange& own) {
-  dp.all_gather(full, full.slice(0, own.begin, own.end))->wait();
-}
-
 }  // namespace
 
 struct ShardedModel::Units {
@@ -112,7 +107,7 @@ double ShardedModel::reduce_norm() {
   double sum = 0.0;
   for (const auto& group : groups_) sum += sum_of_squares(group->owned_grad());
   const at::Tensor total = at::full({1}, sum, at::kDouble);
-  dp_.all_reduce(total)->wait();
+  waited_.wait(*dp_.all_reduce(total));
   return std::sqrt(*total.const_data_ptr<double>());
 }
 
@@ -144,9 +139,14 @@ double ShardedModel::update(const UpdateOptions& options) {
   return norm;
 }
 
+/// Every rank's part of `full`, from the part that this rank owns.
+void ShardedModel::gather_in_place(const at::Tensor& full, const memory::ElementRange& own) {
+  waited_.wait(*dp_.all_gather(full, full.slice(0, own.begin, own.end)));
+}
+
 void ShardedModel::gather_parameters() {
   if (!options_.policy.opt_shard) return;
-  for (const auto& group : groups_) gather_in_place(dp_, group->flat_params(), group->owned_range());
+  for (const auto& group : groups_) gather_in_place(group->flat_params(), group->owned_range());
 }
 
 int64_t ShardedModel::trainable_elements() const {
@@ -164,7 +164,7 @@ std::vector<nn::NamedParameter> ShardedModel::gather_masters() {
       full = at::empty({group->layout().padded_elements()}, full.options().dtype(at::kFloat));
       const auto updated = group->update_range();
       full.slice(0, updated.begin, updated.end).copy_(group->masters());
-      if (options_.policy.opt_shard) gather_in_place(dp_, full, group->owned_range());
+      if (options_.policy.opt_shard) gather_in_place(full, group->owned_range());
     }
     for (size_t index = 0; index < group->parameters().size(); ++index) {
       const memory::GroupParameter& parameter = group->parameters()[index];
@@ -200,7 +200,7 @@ void ShardedModel::load_finished(int64_t updates) {
     const memory::ElementRange updated = group->update_range();
     if (!options_.policy.opt_shard) {
       for (const at::Tensor& states : {group->masters(), group->exp_avg(), group->exp_avg_sq()}) {
-        gather_in_place(dp_, states, owned);
+        gather_in_place(states, owned);
       }
     }
     if (group->dtype() != at::kFloat) {

@@ -9,6 +9,7 @@
 #include "apus/memory/grad_sink.h"
 #include "apus/memory/param_group.h"
 #include "apus/parallel/shard_policy.h"
+#include "apus/parallel/wait_timer.h"
 
 namespace apus::parallel {
 
@@ -30,6 +31,8 @@ class APUS_API GradReducer final {
   GradReducer(std::vector<memory::ParamGroup*> groups, const ShardPolicy& policy, comm::Communicator& dp);
 
   memory::GradSink& sink() { return sink_; }
+  /// How long the host has waited for reductions.
+  const WaitTimer& waited() const { return waited_; }
 
   /// Which micro-batch of the step follows: only the last one reduces replicated gradients.
   void begin_micro_batch(MicroBatchPlace place);
@@ -50,6 +53,7 @@ class APUS_API GradReducer final {
   comm::Communicator& dp_;
   memory::GradSink sink_;
   std::deque<Running> running_;
+  WaitTimer waited_;
   MicroBatchPlace place_ = MicroBatchPlace::kLast;
 };
 

@@ -14,6 +14,7 @@
 #include "apus/parallel/block_runner.h"
 #include "apus/parallel/grad_reducer.h"
 #include "apus/parallel/shard_policy.h"
+#include "apus/parallel/wait_timer.h"
 
 namespace apus::parallel {
 
@@ -86,6 +87,9 @@ class APUS_API ShardedModel final {
   /// Updates made so far: the t of AdamW's bias correction.
   int64_t updates() const { return updates_; }
 
+  /// Milliseconds that the host has waited for this engine's collectives so far.
+  double comm_wait_ms() const { return reducer_->waited().milliseconds() + waited_.milliseconds(); }
+
   /// Trainable elements, each counted once, without padding.
   int64_t trainable_elements() const;
 
@@ -110,6 +114,7 @@ class APUS_API ShardedModel final {
   double reduce_norm();
   void update_group(memory::ParamGroup& group, const UpdateOptions& options, double clip);
   void gather_parameters();
+  void gather_in_place(const at::Tensor& full, const memory::ElementRange& own);
 
   nn::CausalLm& model_;
   comm::Communicator& dp_;
@@ -120,6 +125,7 @@ class APUS_API ShardedModel final {
   std::unique_ptr<GradReducer> reducer_;
   std::unique_ptr<BlockRunner> runner_;
   int64_t updates_ = 0;
+  WaitTimer waited_;
 };
 
 }  // namespace apus::parallel

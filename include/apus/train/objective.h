@@ -1,0 +1,97 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apus/base/api.h"
+#include "apus/data/batch.h"
+#include "apus/parallel/sharded_model.h"
+
+namespace apus::train {
+
+/// What one micro-batch gives.
+struct APUS_API ObjectiveResult {
+  at::Tensor loss_sum;              ///< fp32 scalar with tape: the sum that the step divides by its weight
+  std::vector<double> metric_sums;  ///< in the order of Objective::metric_names(), weighted like the loss
+};
+
+/// A training goal: maps a micro-batch and a model to a sum and a weight.
+///
+/// The step's loss is (sum of loss_sum) / (sum of weight) over all its micro-batches on all ranks: one division
+/// a step, so the loss does not depend on how rows are split. Metrics are treated alike.
+class APUS_API Objective {
+ public:
+  virtual ~Objective();
+
+  /// This micro-batch's part of the divisor (tokens, pairs, ...); known before any forward. 0 if it is empty.
+  virtual int64_t weight(const data::Batch& batch) const = 0;
+
+  /// Runs the model. Under no-grad the loss carries no tape (evaluation).
+  virtual ObjectiveResult run(parallel::ShardedModel& model, const data::Batch& batch) const = 0;
+
+  /// Names of the metrics as log lines show them, e.g. "rewards/accuracies".
+  virtual const std::vector<std::string>& metric_names() const = 0;
+};
+
+/// Cross-entropy over supervised tokens.
+///
+/// Maths:  loss = -(sum over supervised tokens of log p(token)) / (their number in the whole step).
+/// Source: numbers.md point 1; transformers' num_items_in_batch.
+class APUS_API SftObjective final : public Objective {
+ public:
+  /// `adapters`: the active ones; empty trains (or evaluates) the base itself.
+  explicit SftObjective(std::vector<std::string> adapters = {});
+
+  int64_t weight(const data::Batch& batch) const override;
+  ObjectiveResult run(parallel::ShardedModel& model, const data::Batch& batch) const override;
+  const std::vector<std::string>& metric_names() const override { return names_; }
+
+ private:
+  std::vector<std::string> adapters_;
+  std::vector<std::string> names_;
+};
+
+/// How pairs become the step's loss.
+enum class DpoReduction {
+  kPairs,       ///< mean over all pairs of the step
+  kMicrobatch,  ///< mean over micro-batches of their means, as TRL does
+};
+
+/// Settings of DPO.
+struct APUS_API DpoOptions {
+  double beta = 0.1;
+  DpoReduction reduction = DpoReduction::kPairs;
+  std::vector<std::string> policy_adapters = {"default"};  ///< what is trained
+  std::vector<std::string> reference_adapters;             ///< frozen; empty = the base with adapters off
+};
+
+/// Direct preference optimisation, sigmoid loss, reference from the same model without tape.
+///
+/// Maths:  margin = (log p(chosen) - log r(chosen)) - (log p(rejected) - log r(rejected)), where log p sums over
+///         the completion's tokens; loss = mean over pairs of -log sigmoid(beta * margin).
+/// Metrics: rewards/chosen, rewards/rejected, rewards/accuracies, rewards/margins, logps/chosen, logps/rejected.
+/// Memory: two forwards' activations do not exist at a time: the reference pass keeps nothing.
+/// Source: Rafailov et al. 2023, equation 7; names and conventions of TRL 1.16.
+class APUS_API DpoObjective final : public Objective {
+ public:
+  /// Throws ConfigError if beta is not positive or no policy adapter is named.
+  explicit DpoObjective(DpoOptions options);
+
+  int64_t weight(const data::Batch& batch) const override;
+  ObjectiveResult run(parallel::ShardedModel& model, const data::Batch& batch) const override;
+  const std::vector<std::string>& metric_names() const override { return names_; }
+  const DpoOptions& options() const { return options_; }
+
+ private:
+  DpoOptions options_;
+  std::vector<std::string> names_;
+};
+
+/// Log-probability fp32 [sequences] of each sequence's supervised tokens under the active adapters.
+APUS_API at::Tensor sequence_log_probs(parallel::ShardedModel& model, const data::Batch& batch,
+                                       const std::vector<std::string>& adapters);
+
+}  // namespace apus::train

@@ -1,0 +1,34 @@
+#include <nlohmann/json.hpp>
+
+#include "apus/base/json.h"
+#include "apus/train/trainer.h"
+
+namespace apus::train {
+
+nlohmann::ordered_json to_json(const TrainerState& state) {
+  nlohmann::ordered_json json;
+  json["global_step"] = state.global_step;
+  json["max_steps"] = state.max_steps;
+  json["cursor"] = {{"epoch", state.cursor.epoch}, {"step", state.cursor.step}};
+  json["log_window"] = {{"steps", state.window.steps}, {"loss", state.window.loss}, {"metrics", state.window.metrics}};
+  json["elapsed_seconds"] = state.elapsed_seconds;
+  json["tokens"] = state.tokens;
+  return json;
+}
+
+TrainerState trainer_state_from_json(const nlohmann::json& json, const std::string& source) {
+  const JsonView view(json, source);
+  const JsonView cursor = view.object("cursor");
+  const JsonView window = view.object("log_window");
+  TrainerState state;
+  state.global_step = view.require<int64_t>("global_step");
+  state.max_steps = view.require<int64_t>("max_steps");
+  state.cursor = {cursor.require<int64_t>("epoch"), cursor.require<int64_t>("step")};
+  state.window = {window.require<int64_t>("steps"), window.require<double>("loss"),
+                  window.require<std::vector<double>>("metrics")};
+  state.elapsed_seconds = view.require<double>("elapsed_seconds");
+  state.tokens = view.require<int64_t>("tokens");
+  return state;
+}
+
+}  // namespace apus::train
