@@ -10,6 +10,10 @@
 #include "apus/data/collator.h"
 #include "apus/data/sampler.h"
 
+namespace apus {
+class Clock;
+}
+
 namespace apus::data {
 
 class Dataset;
@@ -35,6 +39,8 @@ struct LoaderOptions {
   LoaderCursor start = {};
   /// Steps that will be asked for; none = no end. Workers make nothing beyond.
   std::optional<int64_t> steps = {};
+  /// Measures the waiting; nullptr: the machine's clock. Must outlive the loader.
+  const Clock* clock = nullptr;
 };
 
 /// This rank's part of one optimizer step.
@@ -77,10 +83,13 @@ class APUS_API Loader final {
  private:
   class Source;
   class Workers;
+  Batch take(int64_t micro_batch);
+
   std::unique_ptr<Source> source_;
   std::unique_ptr<Workers> workers_;
   LoaderCursor cursor_;
   std::optional<int64_t> steps_left_;
+  const Clock* clock_;
   double data_wait_ms_ = 0;
 };
 

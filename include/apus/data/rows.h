@@ -34,8 +34,8 @@ struct APUS_API DpoRow {
   int64_t rejected_length() const;
 };
 
-/// A training text in tokens. labels[t] is the token itself where it is trained, else kIgnoredLabel; the token
-/// before it predicts it, so labels[0] has no effect.
+/// A training text in tokens. labels[t] is what the tokens before position t must predict (the token itself, as a
+/// rule), or kIgnoredLabel; so labels[0] has no effect.
 struct APUS_API SftRow {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;  ///< as long as input_ids

@@ -1,0 +1,97 @@
+#include "apus/data/dataset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "apus/base/error.h"
+#include "apus/data/collator.h"
+#include "apus/data/sampler.h"
+
+namespace apus::data {
+namespace {
+
+template <typename Row>
+RowPlace place_of(const std::vector<Row>& rows, int64_t ordinal) {
+  APUS_CHECK(ordinal >= 0 && ordinal < static_cast<int64_t>(rows.size()), ShapeError, "row ", ordinal,
+             " is outside the dataset of ", rows.size(), " rows");
+  return rows[static_cast<size_t>(ordinal)].place;
+}
+
+}  // namespace
+
+Dataset::~Dataset() = default;
+
+std::string Dataset::place_text(int64_t ordinal) const {
+  const RowPlace at = place(ordinal);
+  const auto& files = origin().files;
+  if (at.line == 0 || at.file < 0 || static_cast<size_t>(at.file) >= files.size())
+    return "row " + std::to_string(ordinal);
+  return files[static_cast<size_t>(at.file)] + ":" + std::to_string(at.line);
+}
+
+DpoDataset::DpoDataset(std::vector<DpoRow> rows, DatasetOrigin origin)
+    : rows_(std::move(rows)), origin_(std::move(origin)) {}
+
+DpoDataset::~DpoDataset() = default;
+
+Batch DpoDataset::collate(std::span<const int64_t> ordinals, const CollateOptions& options) const {
+  return collate_dpo(rows_, ordinals, options);
+}
+
+RowPlace DpoDataset::place(int64_t ordinal) const { return place_of(rows_, ordinal); }
+
+SftDataset::SftDataset(std::vector<SftRow> rows, DatasetOrigin origin)
+    : rows_(std::move(rows)), origin_(std::move(origin)) {
+  for (size_t i = 0; i < rows_.size(); ++i)
+    APUS_CHECK(!rows_[i].input_ids.empty() && rows_[i].labels.size() == rows_[i].input_ids.size(), ShapeError, "row ",
+               i, " has ", rows_[i].input_ids.size(), " ids and ", rows_[i].labels.size(),
+               " labels, expected equally many and at least one");
+}
+
+SftDataset::~SftDataset() = default;
+
+Batch SftDataset::collate(std::span<const int64_t> ordinals, const CollateOptions& options) const {
+  return collate_sft(rows_, ordinals, options);
+}
+
+RowPlace SftDataset::place(int64_t ordinal) const { return place_of(rows_, ordinal); }
+
+SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> whole, std::vector<int64_t> ordinals)
+    : whole_(std::move(whole)), ordinals_(std::move(ordinals)), origin_(whole_->origin()) {
+  for (const int64_t ordinal : ordinals_)
+    APUS_CHECK(ordinal >= 0 && ordinal < whole_->size(), ShapeError, "row ", ordinal, " is outside the dataset of ",
+               whole_->size(), " rows");
+}
+
+SubsetDataset::~SubsetDataset() = default;
+
+Batch SubsetDataset::collate(std::span<const int64_t> ordinals, const CollateOptions& options) const {
+  std::vector<int64_t> inner;
+  for (const int64_t ordinal : ordinals) inner.push_back(ordinals_.at(static_cast<size_t>(ordinal)));
+  Batch batch = whole_->collate(inner, options);
+  batch.ordinals.assign(ordinals.begin(), ordinals.end());
+  return batch;
+}
+
+RowPlace SubsetDataset::place(int64_t ordinal) const {
+  return whole_->place(ordinals_.at(static_cast<size_t>(ordinal)));
+}
+
+DatasetSplit split_dataset(std::shared_ptr<const Dataset> dataset, const DatasetSplitOptions& options) {
+  APUS_CHECK(options.ratio > 0 && options.ratio < 1, ConfigError, "split_dataset_ratio is ", options.ratio,
+             ", expected a number between 0 and 1");
+  const int64_t rows = dataset->size();
+  const auto share = static_cast<int64_t>(std::floor(static_cast<double>(rows) * options.ratio));
+  const int64_t held_out = std::max<int64_t>(1, share);
+  APUS_CHECK(held_out < rows, ConfigError, "split_dataset_ratio ", options.ratio, " of ", rows, " rows holds out ",
+             held_out, " and leaves none to train on");
+  std::vector<int64_t> order = Sampler({.rows = rows, .seed = options.seed}).order(0);
+  const auto border = order.begin() + static_cast<std::ptrdiff_t>(held_out);
+  std::sort(order.begin(), border);
+  std::sort(border, order.end());
+  return {std::make_shared<SubsetDataset>(dataset, std::vector<int64_t>(border, order.end())),
+          std::make_shared<SubsetDataset>(dataset, std::vector<int64_t>(order.begin(), border))};
+}
+
+}  // namespace apus::data

@@ -1,0 +1,62 @@
+#include "apus/data/rows_report.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace apus::data {
+namespace {
+
+using Entry = std::pair<std::string, const RowReport::Reason*>;
+
+/// The reasons, most frequent first, equal counts by name.
+std::vector<Entry> by_frequency(const std::map<std::string, RowReport::Reason>& reasons) {
+  std::vector<Entry> sorted;
+  for (const auto& [kind, reason] : reasons) sorted.emplace_back(kind, &reason);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Entry& a, const Entry& b) { return a.second->count > b.second->count; });
+  return sorted;
+}
+
+}  // namespace
+
+std::string RowProblem::message() const { return detail.empty() ? kind : kind + ": " + detail; }
+
+RowRefused::RowRefused(RowProblem problem) : Error(problem.message()), problem_(std::move(problem)) {}
+RowRefused::~RowRefused() = default;
+
+void RowReport::add_dropped(const std::string& file, int64_t line, const RowProblem& problem) {
+  Reason& reason = reasons_[problem.kind];
+  ++reason.count;
+  if (reason.examples.size() < kMaxExamples)
+    reason.examples.push_back(file + ":" + std::to_string(line) + ": " + problem.message());
+}
+
+int64_t RowReport::dropped() const {
+  int64_t sum = 0;
+  for (const auto& [kind, reason] : reasons_) sum += reason.count;
+  return sum;
+}
+
+std::string RowReport::summary() const {
+  std::string text = "rows: " + std::to_string(input()) + " read = " + std::to_string(whole_) +
+                     " trained whole + " + std::to_string(truncated_) + " truncated + " +
+                     std::to_string(dropped()) + " dropped";
+  std::string list;
+  for (const auto& [kind, reason] : by_frequency(reasons_))
+    list += (list.empty() ? " (" : ", ") + std::to_string(reason->count) + " " + kind;
+  return list.empty() ? text : text + list + ")";
+}
+
+std::vector<std::string> RowReport::details() const {
+  std::vector<std::string> lines;
+  for (const auto& [kind, reason] : by_frequency(reasons_)) {
+    lines.push_back(std::to_string(reason->count) + (reason->count == 1 ? " row" : " rows") +
+                    " dropped, " + kind + ":");
+    for (const std::string& example : reason->examples) lines.push_back("  " + example);
+    const auto more = reason->count - static_cast<int64_t>(reason->examples.size());
+    if (more > 0) lines.push_back("  and " + std::to_string(more) + " more");
+  }
+  return lines;
+}
+
+}  // namespace apus::data
