@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "apus/base/api.h"
+#include "apus/parallel/sharded_model.h"
+
+namespace apus::checkpoint {
+
+/// "optimizer/rank-00002-of-00004.safetensors"
+APUS_API std::string optimizer_shard_name(int rank, int world);
+
+/// Writes one rank's masters and moments below `folder`: for each group the fp32 tensors GROUP.master,
+/// GROUP.exp_avg, GROUP.exp_avg_sq over the rank's own range, whatever the policy. Metadata: world, rank,
+/// updates, and each group's layout fingerprint and padded size.
+/// Throws: FileError.
+APUS_API void write_optimizer_shard(const std::filesystem::path& folder, int rank, int world, int64_t updates,
+                                    const std::vector<parallel::GroupState>& states);
+
+/// Fills the states from the file of this rank and returns the number of updates made.
+/// Throws: CheckpointError naming file and tensor if the file is another world's or another model's, or broken.
+APUS_API int64_t read_optimizer_shard(const std::filesystem::path& folder, int rank, int world,
+                                      const std::vector<parallel::GroupState>& states);
+
+}  // namespace apus::checkpoint
