@@ -45,26 +45,38 @@ ParamGroup::ParamGroup(std::vector<GroupParameter> parameters, const ParamGroupO
       options_(options),
       layout_(entries_of(parameters_), options.world) {
   at::NoGradGuard no_grad;
-  install_parameters();
-  allocate_states();
+  const at::Tensor initial_G = initial_values();
+  if (options_.agree_on_values) options_.agree_on_values(initial_G);
+  install_parameters(initial_G);
+  allocate_states(initial_G);
 }
 
-void ParamGroup::install_parameters() {
+/// The leaves' values, laid out, in their own dtype.
+at::Tensor ParamGroup::initial_values() const {
   const at::Tensor& first = parameters_.front().tensor;
-  flat_params_G_ = at::zeros({layout_.padded_elements()}, first.options().requires_grad(false));
+  at::Tensor flat_G = at::zeros({layout_.padded_elements()}, first.options().requires_grad(false));
+  for (size_t index = 0; index < parameters_.size(); ++index) {
+    const at::Tensor& leaf = parameters_[index].tensor;
+    const ElementRange range = layout_.range_of(static_cast<int64_t>(index));
+    flat_G.slice(0, range.begin, range.end).view(leaf.sizes()).copy_(leaf.detach());
+  }
+  return flat_G;
+}
+
+void ParamGroup::install_parameters(const at::Tensor& initial_G) {
+  flat_params_G_ = initial_G.to(options_.compute_dtype.value_or(initial_G.scalar_type()));
   for (size_t index = 0; index < parameters_.size(); ++index) {
     at::Tensor& leaf = parameters_[index].tensor;
     const ElementRange range = layout_.range_of(static_cast<int64_t>(index));
-    const at::Tensor view = flat_params_G_.slice(0, range.begin, range.end).view(leaf.sizes());
-    view.copy_(leaf.detach());
-    leaf.set_data(view);
+    leaf.set_data(flat_params_G_.slice(0, range.begin, range.end).view(leaf.sizes()));
   }
 }
 
-void ParamGroup::allocate_states() {
+void ParamGroup::allocate_states(const at::Tensor& initial_G) {
   const ElementRange range = update_range();
-  const at::Tensor own = flat_params_G_.slice(0, range.begin, range.end);
-  masters_U_ = dtype() == at::kFloat ? own : own.to(at::kFloat);
+  const at::Tensor& source = dtype() == at::kFloat ? flat_params_G_ : initial_G;
+  const at::Tensor own = source.slice(0, range.begin, range.end);
+  masters_U_ = dtype() == at::kFloat ? own : own.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
   exp_avg_U_ = zeros_fp32(range.size(), flat_params_G_);
   exp_avg_sq_U_ = zeros_fp32(range.size(), flat_params_G_);
 }
@@ -74,10 +86,10 @@ ElementRange ParamGroup::update_range() const {
   return {0, layout_.padded_elements()};
 }
 
-void ParamGroup::refresh_masters() {
+void ParamGroup::publish_masters() {
   if (dtype() == at::kFloat) return;
   const ElementRange range = update_range();
-  masters_U_.copy_(flat_params_G_.slice(0, range.begin, range.end));
+  flat_params_G_.slice(0, range.begin, range.end).copy_(masters_U_);
 }
 
 void ParamGroup::add_grad(int64_t index, const at::Tensor& grad) {

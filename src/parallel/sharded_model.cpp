@@ -68,10 +68,12 @@ void ShardedModel::build_groups() {
                                                   .rank = dp_.rank(),
                                                   .world = dp_.size(),
                                                   .shard_optimizer = options_.policy.opt_shard,
-                                                  .shard_gradients = options_.policy.grad_shard};
+                                                  .shard_gradients = options_.policy.grad_shard,
+                                                  .compute_dtype = options_.compute_dtype,
+                                                  .agree_on_values = [this](const at::Tensor& values) {
+                                                    dp_.broadcast(values, 0)->wait();
+                                                  }};
     groups_.push_back(std::make_unique<memory::ParamGroup>(std::move(parameters), group_options));
-    dp_.broadcast(groups_.back()->flat_params(), 0)->wait();
-    groups_.back()->refresh_masters();
   }
 }
 
@@ -197,15 +199,12 @@ void ShardedModel::load_finished(int64_t updates) {
   updates_ = updates;
   for (const auto& group : groups_) {
     const memory::ElementRange owned = group->owned_range();
-    const memory::ElementRange updated = group->update_range();
     if (!options_.policy.opt_shard) {
       for (const at::Tensor& states : {group->masters(), group->exp_avg(), group->exp_avg_sq()}) {
         gather_in_place(states, owned);
       }
     }
-    if (group->dtype() != at::kFloat) {
-      group->flat_params().slice(0, updated.begin, updated.end).copy_(group->masters());
-    }
+    group->publish_masters();
   }
   gather_parameters();
 }

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,9 @@ struct APUS_API ParamGroupOptions {
   int world = 1;                            ///< size of the data-parallel axis
   bool shard_optimizer = false;             ///< masters and moments for the own range only
   bool shard_gradients = false;             ///< the accumulator holds the own range only
+  std::optional<at::ScalarType> compute_dtype;  ///< of the parameters in a pass; absent = as they come
+  /// Called once with the flat initial values [G] before they are taken: a broadcast makes ranks agree on them.
+  std::function<void(const at::Tensor&)> agree_on_values;
 };
 
 /// Life of a group's gradients within one micro-batch.
@@ -36,8 +41,9 @@ enum class GradState {
 
 /// Trainable parameters that share block range, dtype and reduction axes, in flat buffers.
 ///
-/// Construction moves the values of the user's leaves into one flat buffer of the compute dtype and makes
-/// every leaf a view into it (set_data: the leaf object, its name in user code and its requires_grad stay).
+/// Construction takes the values of the user's leaves as masters, rounds them into one flat buffer of the compute
+/// dtype and makes every leaf a view into it (set_data: the leaf object, its name in user code and its
+/// requires_grad stay).
 ///
 /// Buffers: parameters [G] in the compute dtype; the full gradient fp32 [G], alive only while it is being
 /// filled and reduced where gradients are sharded; the accumulator fp32 [G] or [G/n]; for the updated range
@@ -67,8 +73,8 @@ class APUS_API ParamGroup {
   const at::Tensor& masters() const { return masters_U_; }
   const at::Tensor& exp_avg() const { return exp_avg_U_; }
   const at::Tensor& exp_avg_sq() const { return exp_avg_sq_U_; }
-  /// Copies flat_params() into the masters again, after the parameters were overwritten from outside.
-  void refresh_masters();
+  /// Rounds the masters of update_range() into flat_params(); nothing to do where they are the parameters.
+  void publish_masters();
 
   GradState grad_state() const { return grad_state_; }
   /// Adds `grad` (any float dtype, undefined = zeros) into parameter `index` of the full gradient.
@@ -86,8 +92,9 @@ class APUS_API ParamGroup {
   void reset_grads();
 
  private:
-  void install_parameters();
-  void allocate_states();
+  at::Tensor initial_values() const;
+  void install_parameters(const at::Tensor& initial_G);
+  void allocate_states(const at::Tensor& initial_G);
   bool keeps_full_gradient() const { return !options_.shard_gradients; }
 
   std::vector<GroupParameter> parameters_;

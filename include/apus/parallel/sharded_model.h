@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct APUS_API ShardedModelOptions {
   Recompute recompute = Recompute::kBlock;  ///< for the blocks; embedding and head keep their tape
   /// Trainable parameters of neighbouring units share a group (one collective) up to this many elements.
   int64_t bucket_elements = 200'000'000;
+  /// Dtype of trainable parameters in a pass; absent = as they come. Masters keep the values that came.
+  std::optional<at::ScalarType> compute_dtype;
   /// Tokens whose logits exist at a time in the loss head.
   int64_t head_chunk_tokens = 1024;
 };
@@ -54,7 +57,7 @@ struct APUS_API GroupState {
 /// runs the same number of micro-batches; one without rows runs an empty batch.
 /// Construction takes the parameters with requires_grad as trainable, broadcasts rank 0's values, and makes
 /// the leaves views of flat buffers. The model and the communicator must outlive this object.
-/// Collectives: construction: one broadcast of G * size bytes a group. backward: as the policy says.
+/// Collectives: construction: one broadcast of G elements a group, in the dtype they come in. backward: as the policy says.
 ///              update: one all_reduce of 8 bytes (the norm), then as the policy says.
 /// Determinism: run-to-run, for the same world and micro-batches.
 /// Throws:      ConfigError if nothing is trainable; CommError from collectives.
