@@ -7,11 +7,17 @@ namespace apus {
 
 Clock::~Clock() = default;
 
-Clock::Duration SystemClock::steady_now() const { return std::chrono::steady_clock::now().time_since_epoch(); }
+Clock::Duration SystemClock::steady_now() const {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
 
-Clock::WallTime SystemClock::wall_now() const { return std::chrono::system_clock::now(); }
+Clock::WallTime SystemClock::wall_now() const {
+  return std::chrono::system_clock::now();
+}
 
-void SystemClock::sleep_for(Duration duration) { std::this_thread::sleep_for(duration); }
+void SystemClock::sleep_for(Duration duration) {
+  std::this_thread::sleep_for(duration);
+}
 
 ManualClock::ManualClock(WallTime start) : start_(start) {}
 
@@ -24,7 +30,9 @@ Clock::WallTime ManualClock::wall_now() const {
   return start_ + std::chrono::duration_cast<WallTime::duration>(steady_now());
 }
 
-void ManualClock::sleep_for(Duration duration) { advance(duration); }
+void ManualClock::sleep_for(Duration duration) {
+  advance(duration);
+}
 
 void ManualClock::advance(Duration duration) {
   const std::lock_guard lock(mutex_);

@@ -20,7 +20,9 @@ using CuGetErrorName = int (*)(int, const char**);
 
 constexpr int kCudaErrorNoDevice = 100;
 
-std::string version_text(int version) { return detail::concat(version / 1000, ".", version % 1000 / 10); }
+std::string version_text(int version) {
+  return detail::concat(version / 1000, ".", version % 1000 / 10);
+}
 
 // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun ..." -> "580.65.06"
 std::string release_of(const std::string& text) {
@@ -65,18 +67,21 @@ DeviceSurvey without_gpu(DeviceSurvey survey, const std::string& detail) {
 }
 
 std::string too_old(const DeviceSurvey& survey, const DeviceRequirement& requirement) {
-  const std::string release = survey.driver_release.empty() ? "the driver" : "driver " + survey.driver_release;
-  return detail::concat(release, " offers CUDA ", version_text(survey.cuda_version), ", this build needs CUDA ",
-                        version_text(requirement.cuda_version), ", that is driver ", requirement.driver_release,
-                        " or newer; update the driver, or build apus with APUS_TORCH_ROOT at a libtorch for CUDA ",
-                        survey.cuda_version / 1000);
+  const std::string release =
+      survey.driver_release.empty() ? "the driver" : "driver " + survey.driver_release;
+  return detail::concat(
+      release, " offers CUDA ", version_text(survey.cuda_version), ", this build needs CUDA ",
+      version_text(requirement.cuda_version), ", that is driver ", requirement.driver_release,
+      " or newer; update the driver, or build apus with APUS_TORCH_ROOT at a libtorch for CUDA ",
+      survey.cuda_version / 1000);
 }
 
 // What a driver that counts no device means.
 DeviceSurvey no_device(const DeviceSurvey& survey, const Environment& environment) {
   const auto list = environment.get("CUDA_VISIBLE_DEVICES");
   if (!list) return unusable(survey, "the driver is loaded, but reports no GPU; check nvidia-smi");
-  return unusable(survey, "the driver finds none of the GPUs that CUDA_VISIBLE_DEVICES='" + *list + "' names");
+  return unusable(survey,
+                  "the driver finds none of the GPUs that CUDA_VISIBLE_DEVICES='" + *list + "' names");
 }
 
 // What the driver's answer means on a machine with or without GPU hardware.
@@ -84,16 +89,18 @@ DeviceSurvey judge(DeviceSurvey survey, const DriverAnswer& driver, const Device
                    bool hardware) {
   if (!driver.load_error.empty()) {
     if (!hardware) return without_gpu(survey, "");
-    return unusable(survey, "an NVIDIA GPU is present, but the driver library cannot be loaded: " + driver.load_error +
-                                "; install it, or give the container the GPU (docker: --gpus all)");
+    return unusable(
+        survey, "an NVIDIA GPU is present, but the driver library cannot be loaded: " + driver.load_error +
+                    "; install it, or give the container the GPU (docker: --gpus all)");
   }
   if (!hardware && driver.count == 0) return without_gpu(survey, driver.init_error);
   if (driver.cuda_version > 0 && driver.cuda_version < requirement.cuda_version) {
     return unusable(survey, too_old(survey, requirement));
   }
   if (!driver.init_error.empty()) {
-    return unusable(survey, "the NVIDIA driver does not start: " + driver.init_error +
-                                "; check that nvidia-smi works and that library and kernel module are of one release");
+    return unusable(
+        survey, "the NVIDIA driver does not start: " + driver.init_error +
+                    "; check that nvidia-smi works and that library and kernel module are of one release");
   }
   survey.state = GpuState::kUsable;
   return survey;
@@ -168,6 +175,8 @@ DeviceSurvey survey_gpus(const Environment& environment, const GpuProbe& probe,
   return survey.count > 0 ? survey : no_device(survey, environment);
 }
 
-DeviceSurvey survey_gpus(const Environment& environment) { return survey_gpus(environment, SystemGpuProbe()); }
+DeviceSurvey survey_gpus(const Environment& environment) {
+  return survey_gpus(environment, SystemGpuProbe());
+}
 
 }  // namespace apus

@@ -92,11 +92,17 @@ double decode_e8m0(uint8_t bits) {
 
 }  // namespace
 
-int64_t dtype_size(DType dtype) { return facts(dtype).size; }
+int64_t dtype_size(DType dtype) {
+  return facts(dtype).size;
+}
 
-std::string_view dtype_name(DType dtype) { return facts(dtype).name; }
+std::string_view dtype_name(DType dtype) {
+  return facts(dtype).name;
+}
 
-bool is_floating_point(DType dtype) { return facts(dtype).floating; }
+bool is_floating_point(DType dtype) {
+  return facts(dtype).floating;
+}
 
 std::optional<DType> dtype_from_name(std::string_view name) {
   const auto found = std::ranges::find(kFacts, name, &DTypeFacts::name);
@@ -121,7 +127,9 @@ uint16_t bf16_from_float(float value) {
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-float float_from_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+float float_from_bf16(uint16_t bits) {
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
 
 uint16_t f16_from_float(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
@@ -156,22 +164,38 @@ double read_element(DType dtype, std::span<const std::byte> bytes, int64_t index
              dtype_name(dtype));
   const std::byte* at = bytes.data() + index * size;
   switch (dtype) {
-    case DType::kBool: return load<uint8_t>(at) != 0;
-    case DType::kU8: return load<uint8_t>(at);
-    case DType::kI8: return load<int8_t>(at);
-    case DType::kF8E5M2: return decode_f8(load<uint8_t>(at), 5);
-    case DType::kF8E4M3: return decode_f8(load<uint8_t>(at), 4);
-    case DType::kF8E8M0: return decode_e8m0(load<uint8_t>(at));
-    case DType::kI16: return load<int16_t>(at);
-    case DType::kU16: return load<uint16_t>(at);
-    case DType::kF16: return float_from_f16(load<uint16_t>(at));
-    case DType::kBF16: return float_from_bf16(load<uint16_t>(at));
-    case DType::kI32: return load<int32_t>(at);
-    case DType::kU32: return load<uint32_t>(at);
-    case DType::kF32: return load<float>(at);
-    case DType::kF64: return load<double>(at);
-    case DType::kI64: return static_cast<double>(load<int64_t>(at));
-    case DType::kU64: return static_cast<double>(load<uint64_t>(at));
+    case DType::kBool:
+      return load<uint8_t>(at) != 0;
+    case DType::kU8:
+      return load<uint8_t>(at);
+    case DType::kI8:
+      return load<int8_t>(at);
+    case DType::kF8E5M2:
+      return decode_f8(load<uint8_t>(at), 5);
+    case DType::kF8E4M3:
+      return decode_f8(load<uint8_t>(at), 4);
+    case DType::kF8E8M0:
+      return decode_e8m0(load<uint8_t>(at));
+    case DType::kI16:
+      return load<int16_t>(at);
+    case DType::kU16:
+      return load<uint16_t>(at);
+    case DType::kF16:
+      return float_from_f16(load<uint16_t>(at));
+    case DType::kBF16:
+      return float_from_bf16(load<uint16_t>(at));
+    case DType::kI32:
+      return load<int32_t>(at);
+    case DType::kU32:
+      return load<uint32_t>(at);
+    case DType::kF32:
+      return load<float>(at);
+    case DType::kF64:
+      return load<double>(at);
+    case DType::kI64:
+      return static_cast<double>(load<int64_t>(at));
+    case DType::kU64:
+      return static_cast<double>(load<uint64_t>(at));
   }
   return 0;
 }

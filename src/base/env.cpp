@@ -20,7 +20,9 @@ Environment Environment::from_process() {
   return result;
 }
 
-bool Environment::has(std::string_view name) const { return variables_.contains(name); }
+bool Environment::has(std::string_view name) const {
+  return variables_.contains(name);
+}
 
 std::optional<std::string> Environment::get(std::string_view name) const {
   const auto found = variables_.find(name);

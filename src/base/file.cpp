@@ -15,19 +15,30 @@ namespace {
 
 std::string_view remedy(int code) {
   switch (code) {
-    case ENOSPC: return "; the disk is full: free space there or choose another directory";
-    case EDQUOT: return "; the disk quota is used up: free space there or choose another directory";
+    case ENOSPC:
+      return "; the disk is full: free space there or choose another directory";
+    case EDQUOT:
+      return "; the disk quota is used up: free space there or choose another directory";
     case EACCES:
-    case EPERM: return "; check the owner and permissions of the path or choose another directory";
-    case EROFS: return "; the file system is mounted read-only: choose another directory";
-    case ENOENT: return "; check the spelling of the path and that the directory exists";
-    case ENOTDIR: return "; a file stands where a directory is expected";
-    case EISDIR: return "; a directory stands where a file is expected";
+    case EPERM:
+      return "; check the owner and permissions of the path or choose another directory";
+    case EROFS:
+      return "; the file system is mounted read-only: choose another directory";
+    case ENOENT:
+      return "; check the spelling of the path and that the directory exists";
+    case ENOTDIR:
+      return "; a file stands where a directory is expected";
+    case EISDIR:
+      return "; a directory stands where a file is expected";
     case EMFILE:
-    case ENFILE: return "; too many files are open: raise `ulimit -n`";
-    case EFBIG: return "; the file would exceed the file system's or `ulimit -f`'s limit";
-    case EIO: return "; the disk reports a fault";
-    default: return "";
+    case ENFILE:
+      return "; too many files are open: raise `ulimit -n`";
+    case EFBIG:
+      return "; the file would exceed the file system's or `ulimit -f`'s limit";
+    case EIO:
+      return "; the disk reports a fault";
+    default:
+      return "";
   }
 }
 
@@ -139,7 +150,9 @@ void FileWriter::write(std::span<const std::byte> bytes) {
   }
 }
 
-void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+void FileWriter::write(std::string_view text) {
+  write(std::as_bytes(std::span(text.data(), text.size())));
+}
 
 void FileWriter::finish() {
   APUS_CHECK(descriptor_ >= 0, Error, path_.string(), " is finished already");

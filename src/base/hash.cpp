@@ -30,9 +30,13 @@ T load(const std::byte* at) {
   return value;
 }
 
-uint64_t xxh_round(uint64_t lane, uint64_t input) { return std::rotl(lane + input * kP2, 31) * kP1; }
+uint64_t xxh_round(uint64_t lane, uint64_t input) {
+  return std::rotl(lane + input * kP2, 31) * kP1;
+}
 
-uint64_t xxh_merge(uint64_t hash, uint64_t lane) { return (hash ^ xxh_round(0, lane)) * kP1 + kP4; }
+uint64_t xxh_merge(uint64_t hash, uint64_t lane) {
+  return (hash ^ xxh_round(0, lane)) * kP1 + kP4;
+}
 
 void xxh_stripe(std::array<uint64_t, 4>& lanes, const std::byte* at) {
   for (int i = 0; i < 4; ++i) lanes[i] = xxh_round(lanes[i], load<uint64_t>(at + 8 * i));
@@ -54,7 +58,8 @@ uint64_t xxh_finish(uint64_t hash, std::span<const std::byte> tail) {
 
 // Passes whole blocks to `take`, keeping what is left over in `tail`.
 template <std::size_t N, typename Take>
-void feed_blocks(std::span<const std::byte> bytes, std::array<std::byte, N>& tail, uint64_t& total, Take take) {
+void feed_blocks(std::span<const std::byte> bytes, std::array<std::byte, N>& tail, uint64_t& total,
+                 Take take) {
   const std::size_t held = total % N;
   total += bytes.size();
   if (held > 0) {
@@ -70,7 +75,9 @@ void feed_blocks(std::span<const std::byte> bytes, std::array<std::byte, N>& tai
 
 }  // namespace
 
-uint64_t hash64(std::string_view text, uint64_t seed) { return Hash64(seed).update(text).digest(); }
+uint64_t hash64(std::string_view text, uint64_t seed) {
+  return Hash64(seed).update(text).digest();
+}
 
 Hash64::Hash64(uint64_t seed) : seed_(seed), lanes_{seed + kP1 + kP2, seed + kP2, seed, seed - kP1} {}
 
@@ -90,7 +97,8 @@ uint64_t Hash64::digest() const {
 }
 
 Sha256::Sha256()
-    : state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {}
+    : state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {
+}
 
 void Sha256::compress(const std::byte* block) {
   std::array<uint32_t, 64> w;
@@ -132,11 +140,17 @@ std::array<std::byte, 32> Sha256::digest() const {
   return out;
 }
 
-std::string Sha256::hex() const { return to_hex(digest()); }
+std::string Sha256::hex() const {
+  return to_hex(digest());
+}
 
-std::string sha256_hex(std::string_view text) { return Sha256().update(text).hex(); }
+std::string sha256_hex(std::string_view text) {
+  return Sha256().update(text).hex();
+}
 
-std::string sha256_file(const std::filesystem::path& path) { return Sha256().update(MappedFile(path).bytes()).hex(); }
+std::string sha256_file(const std::filesystem::path& path) {
+  return Sha256().update(MappedFile(path).bytes()).hex();
+}
 
 std::string to_hex(std::span<const std::byte> bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";

@@ -24,8 +24,8 @@ Place place_of(std::string_view text, std::size_t position) {
   return {1 + std::ranges::count(before, '\n'), static_cast<int64_t>(before.size() - begin) + 1};
 }
 
-[[noreturn]] void fail_at(std::string_view text, std::size_t position, const std::string& source, int64_t first_line,
-                          const std::string& reason) {
+[[noreturn]] void fail_at(std::string_view text, std::size_t position, const std::string& source,
+                          int64_t first_line, const std::string& reason) {
   const Place place = place_of(text, position);
   throw DataError(source, std::max<int64_t>(first_line, 1) + place.line - 1,
                   detail::concat("column ", place.column, ": ", reason));
@@ -79,7 +79,9 @@ class PlacedSax final : public JsonSax {
   bool boolean(bool value) override { return inner_.boolean(value); }
   bool number_integer(number_integer_t value) override { return inner_.number_integer(value); }
   bool number_unsigned(number_unsigned_t value) override { return inner_.number_unsigned(value); }
-  bool number_float(number_float_t value, const string_t& text) override { return inner_.number_float(value, text); }
+  bool number_float(number_float_t value, const string_t& text) override {
+    return inner_.number_float(value, text);
+  }
   bool string(string_t& value) override { return inner_.string(value); }
   bool binary(binary_t& value) override { return inner_.binary(value); }
   bool start_object(std::size_t count) override { return inner_.start_object(count); }
@@ -87,7 +89,8 @@ class PlacedSax final : public JsonSax {
   bool end_object() override { return inner_.end_object(); }
   bool start_array(std::size_t count) override { return inner_.start_array(count); }
   bool end_array() override { return inner_.end_array(); }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
     fail_at(text_, position > 0 ? position - 1 : 0, source_, 0, reason_of(error.what()));
   }
 
@@ -112,7 +115,8 @@ std::string shown(const nlohmann::json& value) {
 
 template <typename Int>
 std::optional<Int> to_integer(const nlohmann::json& value) {
-  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<Int>::max())) {
+  if (value.is_number_unsigned() &&
+      value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<Int>::max())) {
     return std::nullopt;
   }
   if (value.is_number_float()) {  // 1e6 is written for a million
@@ -193,7 +197,8 @@ nlohmann::json parse_json(std::string_view text, const std::string& source, int6
   return parse_document<nlohmann::json>(text, source, first_line);
 }
 
-nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source, int64_t first_line) {
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source,
+                                          int64_t first_line) {
   return parse_document<nlohmann::ordered_json>(text, source, first_line);
 }
 
@@ -203,18 +208,42 @@ bool sax_parse(std::string_view text, const std::string& source, JsonSax& handle
   return nlohmann::json::sax_parse(text.begin(), text.end(), &placed);
 }
 
-bool StrictJsonSax::null() { return unexpected("null"); }
-bool StrictJsonSax::boolean(bool) { return unexpected("a boolean"); }
-bool StrictJsonSax::number_integer(number_integer_t) { return unexpected("a negative integer"); }
-bool StrictJsonSax::number_unsigned(number_unsigned_t) { return unexpected("an integer"); }
-bool StrictJsonSax::number_float(number_float_t, const string_t&) { return unexpected("a fraction"); }
-bool StrictJsonSax::string(string_t&) { return unexpected("a string"); }
-bool StrictJsonSax::binary(binary_t&) { return unexpected("binary data"); }
-bool StrictJsonSax::start_object(std::size_t) { return unexpected("an object"); }
-bool StrictJsonSax::key(string_t&) { return unexpected("a key"); }
-bool StrictJsonSax::end_object() { return unexpected("the end of an object"); }
-bool StrictJsonSax::start_array(std::size_t) { return unexpected("a list"); }
-bool StrictJsonSax::end_array() { return unexpected("the end of a list"); }
+bool StrictJsonSax::null() {
+  return unexpected("null");
+}
+bool StrictJsonSax::boolean(bool) {
+  return unexpected("a boolean");
+}
+bool StrictJsonSax::number_integer(number_integer_t) {
+  return unexpected("a negative integer");
+}
+bool StrictJsonSax::number_unsigned(number_unsigned_t) {
+  return unexpected("an integer");
+}
+bool StrictJsonSax::number_float(number_float_t, const string_t&) {
+  return unexpected("a fraction");
+}
+bool StrictJsonSax::string(string_t&) {
+  return unexpected("a string");
+}
+bool StrictJsonSax::binary(binary_t&) {
+  return unexpected("binary data");
+}
+bool StrictJsonSax::start_object(std::size_t) {
+  return unexpected("an object");
+}
+bool StrictJsonSax::key(string_t&) {
+  return unexpected("a key");
+}
+bool StrictJsonSax::end_object() {
+  return unexpected("the end of an object");
+}
+bool StrictJsonSax::start_array(std::size_t) {
+  return unexpected("a list");
+}
+bool StrictJsonSax::end_array() {
+  return unexpected("the end of a list");
+}
 
 bool StrictJsonSax::parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) {
   throw DataError("JSON", 0, reason_of(error.what()));
@@ -252,7 +281,9 @@ bool JsonView::has(const std::string& key) const {
   return found != value_.end() && !found->is_null();
 }
 
-std::string JsonView::path_of(const std::string& key) const { return where_.empty() ? key : where_ + "." + key; }
+std::string JsonView::path_of(const std::string& key) const {
+  return where_.empty() ? key : where_ + "." + key;
+}
 
 template <typename T>
 std::optional<T> JsonView::find(const std::string& key) const {
@@ -260,15 +291,17 @@ std::optional<T> JsonView::find(const std::string& key) const {
   const nlohmann::json& found = value_.at(key);
   std::optional<T> value = Reader<T>::read(found);
   if (value) return value;
-  throw DataError(source_, 0, detail::concat("key '", path_of(key), "': expected ", Reader<T>::name(), ", found ",
-                                             shown(found)));
+  throw DataError(
+      source_, 0,
+      detail::concat("key '", path_of(key), "': expected ", Reader<T>::name(), ", found ", shown(found)));
 }
 
 template <typename T>
 T JsonView::require(const std::string& key) const {
   std::optional<T> value = find<T>(key);
   if (value) return std::move(*value);
-  throw DataError(source_, 0, detail::concat("key '", path_of(key), "' is missing; expected ", Reader<T>::name()));
+  throw DataError(source_, 0,
+                  detail::concat("key '", path_of(key), "' is missing; expected ", Reader<T>::name()));
 }
 
 JsonView JsonView::object(const std::string& key) const {
@@ -288,7 +321,7 @@ std::vector<std::string> JsonView::keys() const {
   return out;
 }
 
-#define APUS_INSTANTIATE_JSON_VIEW(T)                                                \
+#define APUS_INSTANTIATE_JSON_VIEW(T)                                                 \
   template APUS_API std::optional<T> JsonView::find<T>(const std::string& key) const; \
   template APUS_API T JsonView::require<T>(const std::string& key) const
 APUS_INSTANTIATE_JSON_VIEW(bool);

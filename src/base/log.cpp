@@ -10,20 +10,28 @@ namespace {
 
 std::string_view level_prefix(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return "debug: ";
-    case LogLevel::kInfo: return "";
-    case LogLevel::kWarning: return "warning: ";
-    case LogLevel::kError: return "error: ";
+    case LogLevel::kDebug:
+      return "debug: ";
+    case LogLevel::kInfo:
+      return "";
+    case LogLevel::kWarning:
+      return "warning: ";
+    case LogLevel::kError:
+      return "error: ";
   }
   return "";
 }
 
 spdlog::level::level_enum spdlog_level(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -67,7 +75,9 @@ std::vector<std::pair<LogLevel, std::string>> CaptureLogger::lines() const {
   return lines_;
 }
 
-bool CaptureLogger::contains(std::string_view part) const { return count(part) > 0; }
+bool CaptureLogger::contains(std::string_view part) const {
+  return count(part) > 0;
+}
 
 int CaptureLogger::count(std::string_view part) const {
   const std::lock_guard lock(mutex_);

@@ -41,8 +41,10 @@ int64_t parse_int(std::string_view key, std::string_view text) {
 double parse_double(std::string_view key, std::string_view text) {
   double value = 0;
   const std::errc code = parse_whole(text, value);
-  APUS_CHECK(code != std::errc::result_out_of_range, ConfigError, key, ": '", text, "' does not fit a double");
-  APUS_CHECK(code == std::errc() && std::isfinite(value), ConfigError, key, ": expected a number, got '", text, "'");
+  APUS_CHECK(code != std::errc::result_out_of_range, ConfigError, key, ": '", text,
+             "' does not fit a double");
+  APUS_CHECK(code == std::errc() && std::isfinite(value), ConfigError, key, ": expected a number, got '",
+             text, "'");
   return value;
 }
 

@@ -4,6 +4,8 @@
 
 namespace apus {
 
-uint64_t philox_key(uint64_t seed, std::string_view path) { return hash64(path, seed); }
+uint64_t philox_key(uint64_t seed, std::string_view path) {
+  return hash64(path, seed);
+}
 
 }  // namespace apus

@@ -17,7 +17,8 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is u
 // Length of the JSON, checked against the file.
 uint64_t header_length(std::span<const std::byte> file, const std::string& source) {
   const auto fail = [&](auto... parts) { throw CheckpointError(source, "", detail::concat(parts...)); };
-  if (file.size() < 8) fail("has ", file.size(), " bytes; a safetensors file has at least 8 for its header length");
+  if (file.size() < 8)
+    fail("has ", file.size(), " bytes; a safetensors file has at least 8 for its header length");
   uint64_t length = 0;
   std::memcpy(&length, file.data(), 8);
   if (length > kMaxSafetensorsHeaderBytes) {
@@ -25,7 +26,8 @@ uint64_t header_length(std::span<const std::byte> file, const std::string& sourc
          " are allowed; this is no safetensors file");
   }
   if (length > file.size() - 8) {
-    fail("claims a header of ", length, " bytes, but only ", file.size() - 8, " follow; the file is truncated");
+    fail("claims a header of ", length, " bytes, but only ", file.size() - 8,
+         " follow; the file is truncated");
   }
   return length;
 }
@@ -34,7 +36,8 @@ uint64_t header_length(std::span<const std::byte> file, const std::string& sourc
 void check_size(const detail::SafetensorsEntry& entry, const std::string& source) {
   const std::string& name = entry.spec.name;
   if (entry.begin > entry.end) {
-    throw CheckpointError(source, name, detail::concat("begins at byte ", entry.begin, " but ends at ", entry.end));
+    throw CheckpointError(source, name,
+                          detail::concat("begins at byte ", entry.begin, " but ends at ", entry.end));
   }
   uint64_t expected = 0;
   try {
@@ -55,22 +58,25 @@ void check_layout(const std::vector<detail::SafetensorsEntry>& entries, uint64_t
   for (const detail::SafetensorsEntry& entry : entries) {
     if (entry.begin < end) {
       throw CheckpointError(source, entry.spec.name,
-                            detail::concat("begins at byte ", entry.begin, " inside the tensor before it, which ends at ",
-                                           end));
+                            detail::concat("begins at byte ", entry.begin,
+                                           " inside the tensor before it, which ends at ", end));
     }
     if (entry.begin > end) {
-      throw CheckpointError(source, entry.spec.name,
-                            detail::concat("begins at byte ", entry.begin, " after a hole that starts at ", end));
+      throw CheckpointError(
+          source, entry.spec.name,
+          detail::concat("begins at byte ", entry.begin, " after a hole that starts at ", end));
     }
     end = entry.end;
   }
   if (end > data_bytes) {
-    throw CheckpointError(source, "",
-                          detail::concat("is truncated: its header lists ", end, " bytes of data, the file holds ",
-                                         data_bytes, "; copy or download it again"));
+    throw CheckpointError(
+        source, "",
+        detail::concat("is truncated: its header lists ", end, " bytes of data, the file holds ", data_bytes,
+                       "; copy or download it again"));
   }
   if (end < data_bytes) {
-    throw CheckpointError(source, "", detail::concat("has ", data_bytes - end, " bytes after its last tensor"));
+    throw CheckpointError(source, "",
+                          detail::concat("has ", data_bytes - end, " bytes after its last tensor"));
   }
 }
 
@@ -91,7 +97,8 @@ int64_t element_count(std::span<const int64_t> shape) {
   }
   if (empty) return 0;
   for (const int64_t dim : shape) {
-    APUS_CHECK(!__builtin_mul_overflow(count, dim, &count), ShapeError, "the shape has more than 2^63 elements");
+    APUS_CHECK(!__builtin_mul_overflow(count, dim, &count), ShapeError,
+               "the shape has more than 2^63 elements");
   }
   return count;
 }
@@ -148,7 +155,8 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Ten
   for (const TensorSpec& spec : specs_) names.push_back(spec.name);
   std::ranges::sort(names);
   const auto twice = std::ranges::adjacent_find(names);
-  if (twice != names.end()) throw CheckpointError(file_.path().string(), std::string(*twice), "is declared twice");
+  if (twice != names.end())
+    throw CheckpointError(file_.path().string(), std::string(*twice), "is declared twice");
   if (std::ranges::binary_search(names, "__metadata__")) {
     throw CheckpointError(file_.path().string(), "__metadata__", "is a reserved name");
   }
@@ -174,12 +182,14 @@ void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> 
   }
   const TensorSpec& spec = specs_[current_];
   if (name != spec.name) {
-    throw CheckpointError(place, std::string(name), "is written out of order; '" + spec.name + "' comes next");
+    throw CheckpointError(place, std::string(name),
+                          "is written out of order; '" + spec.name + "' comes next");
   }
   const int64_t left = byte_count(spec) - written_of_current_;
   if (static_cast<int64_t>(bytes.size()) > left) {
-    throw CheckpointError(place, spec.name, detail::concat(bytes.size(), " bytes come, but only ", left, " of ",
-                                                           byte_count(spec), " are left"));
+    throw CheckpointError(
+        place, spec.name,
+        detail::concat(bytes.size(), " bytes come, but only ", left, " of ", byte_count(spec), " are left"));
   }
   file_.write(bytes);
   written_of_current_ += static_cast<int64_t>(bytes.size());

@@ -29,7 +29,8 @@ class HeaderSax final : public StrictJsonSax {
       return true;
     }
     if (!fields_.insert(name).second) fail(concat("has '", name, "' twice"));
-    if (name != "dtype" && name != "shape" && name != "data_offsets") fail(concat("has an unknown key '", name, "'"));
+    if (name != "dtype" && name != "shape" && name != "data_offsets")
+      fail(concat("has an unknown key '", name, "'"));
     field_ = name;
     return true;
   }
@@ -57,7 +58,8 @@ class HeaderSax final : public StrictJsonSax {
       offsets_.push_back(value);
       return true;
     }
-    if (value > static_cast<uint64_t>(INT64_MAX)) fail(concat("has a dim of ", value, ", more than any file can hold"));
+    if (value > static_cast<uint64_t>(INT64_MAX))
+      fail(concat("has a dim of ", value, ", more than any file can hold"));
     entry_.spec.shape.push_back(static_cast<int64_t>(value));
     return true;
   }
@@ -128,7 +130,8 @@ class HeaderSax final : public StrictJsonSax {
 SafetensorsHeader read_safetensors_header(std::string_view json, const std::string& source) {
   const std::size_t valid = valid_utf8_prefix(json);
   if (valid != json.size()) {
-    throw CheckpointError(source, "", concat("the header is not UTF-8 (byte ", valid, " of ", json.size(), ")"));
+    throw CheckpointError(source, "",
+                          concat("the header is not UTF-8 (byte ", valid, " of ", json.size(), ")"));
   }
   SafetensorsHeader header;
   HeaderSax handler(header, source);
@@ -149,7 +152,8 @@ std::string write_safetensors_header(const std::vector<TensorSpec>& specs,
   for (const TensorSpec& spec : specs) {
     const int64_t end = offset + byte_count(spec);
     out += concat(out.size() > 1 ? "," : "", quoted(spec.name), ":{\"dtype\":\"", dtype_name(spec.dtype),
-                  "\",\"shape\":", nlohmann::json(spec.shape).dump(), ",\"data_offsets\":[", offset, ",", end, "]}");
+                  "\",\"shape\":", nlohmann::json(spec.shape).dump(), ",\"data_offsets\":[", offset, ",", end,
+                  "]}");
     offset = end;
   }
   out += "}";

@@ -13,7 +13,8 @@ namespace {
 
 // The index is untrusted: a shard is a plain file name, never a way out of the folder.
 bool is_plain_file_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
 }
 
 bool is_there(const std::filesystem::path& path) {
@@ -27,14 +28,17 @@ bool is_there(const std::filesystem::path& path) {
     if (!is_there(folder / pickled)) continue;
     const std::string loader = stem == "model" ? "import transformers as t; t.AutoModelForCausalLM"
                                                : "import peft as t; t.AutoPeftModelForCausalLM";
-    throw CheckpointError((folder / pickled).string(), "",
-                          detail::concat("is a pickle, which can run code and is not read; convert it once with: "
-                                         "python3 -c \"", loader, ".from_pretrained('", folder.string(),
-                                         "', torch_dtype='auto').save_pretrained('", folder.string(), "')\""));
+    throw CheckpointError(
+        (folder / pickled).string(), "",
+        detail::concat("is a pickle, which can run code and is not read; convert it once with: "
+                       "python3 -c \"",
+                       loader, ".from_pretrained('", folder.string(),
+                       "', torch_dtype='auto').save_pretrained('", folder.string(), "')\""));
   }
-  throw CheckpointError(folder.string(), "",
-                        (is_there(folder) ? "holds no weights: expected " : "does not exist; expected a folder with ") +
-                            wanted);
+  throw CheckpointError(
+      folder.string(), "",
+      (is_there(folder) ? "holds no weights: expected " : "does not exist; expected a folder with ") +
+          wanted);
 }
 
 }  // namespace
@@ -69,7 +73,8 @@ void ShardedSafetensors::read_index(const std::filesystem::path& index) {
     if (!shard.is_string()) throw CheckpointError(index.string(), name, "its shard is no string");
     const auto file = shard.get<std::string>();
     if (!is_plain_file_name(file)) {
-      throw CheckpointError(index.string(), name, "its shard '" + file + "' is not a file of the folder itself");
+      throw CheckpointError(index.string(), name,
+                            "its shard '" + file + "' is not a file of the folder itself");
     }
     shard_of_.emplace(name, file);
   }
@@ -88,7 +93,9 @@ std::vector<std::string> ShardedSafetensors::names() const {
   return out;
 }
 
-bool ShardedSafetensors::has(std::string_view name) const { return shard_of_.contains(name); }
+bool ShardedSafetensors::has(std::string_view name) const {
+  return shard_of_.contains(name);
+}
 
 const TensorView* ShardedSafetensors::find(std::string_view name) const {
   const auto entry = shard_of_.find(name);
@@ -103,7 +110,8 @@ const TensorView* ShardedSafetensors::find(std::string_view name) const {
 
 const TensorView& ShardedSafetensors::at(std::string_view name) const {
   if (const TensorView* tensor = find(name)) return *tensor;
-  throw CheckpointError(listed_in_.string(), std::string(name), "is not listed" + did_you_mean(name, names()));
+  throw CheckpointError(listed_in_.string(), std::string(name),
+                        "is not listed" + did_you_mean(name, names()));
 }
 
 std::vector<std::string> ShardedSafetensors::shards() const {

@@ -35,7 +35,8 @@ Utf8Step decode_utf8(std::string_view text, std::size_t position) {
   char32_t value = first & (0x3F >> lead.more);
   for (std::size_t i = 1; i <= lead.more; ++i) {
     const uint8_t low = i == 1 ? lead.low : 0x80, high = i == 1 ? lead.high : 0xBF;
-    if (position + i >= text.size() || byte(position + i) < low || byte(position + i) > high) return {.length = i};
+    if (position + i >= text.size() || byte(position + i) < low || byte(position + i) > high)
+      return {.length = i};
     value = value << 6 | (byte(position + i) & 0x3F);
   }
   return {.code_point = value, .length = lead.more + 1, .valid = true};
@@ -71,7 +72,9 @@ std::size_t valid_utf8_prefix(std::string_view text) {
   return text.size();
 }
 
-bool is_valid_utf8(std::string_view text) { return valid_utf8_prefix(text) == text.size(); }
+bool is_valid_utf8(std::string_view text) {
+  return valid_utf8_prefix(text) == text.size();
+}
 
 std::size_t utf8_length(std::string_view text) {
   std::size_t count = 0;

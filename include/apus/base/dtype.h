@@ -44,8 +44,8 @@ APUS_API bool is_floating_point(DType dtype);
 /// The type with that safetensors name; nothing for an unknown one. Case matters.
 APUS_API std::optional<DType> dtype_from_name(std::string_view name);
 
-/// The type for a flag's or config's spelling: "bf16", "bfloat16", "torch.bfloat16", "fp32", "float", "half", ...
-/// Throws:      ConfigError naming `key` and the known spellings.
+/// The type for a flag's or config's spelling: "bf16", "bfloat16", "torch.bfloat16", "fp32", "float", "half",
+/// ... Throws:      ConfigError naming `key` and the known spellings.
 APUS_API DType parse_dtype(std::string_view key, std::string_view text);
 
 /// Rounds to the nearest bfloat16 (ties to even); NaN stays NaN. Returns the bits.

@@ -18,6 +18,7 @@ class APUS_API Environment final {
 
   /// Empty.
   Environment() = default;
+  /// `Environment({{"A", "1"}, {"B", "2"}})`; a single variable needs `Environment(Environment::Map{{"A", "1"}})`.
   explicit Environment(Map variables);
 
   /// The variables of this process at the moment of the call.

@@ -52,10 +52,10 @@ class APUS_API DataError final : public Error {
 
 /// Where in the communication an error happened. Fields that are unknown stay at their default.
 struct APUS_API CommPlace {
-  std::string group;        ///< name of the communicator, e.g. "dp"
-  std::string operation;    ///< e.g. "all_reduce"
-  int64_t sequence = -1;    ///< ordinal of the operation in its group
-  int peer = -1;            ///< the rank it is about
+  std::string group;      ///< name of the communicator, e.g. "dp"
+  std::string operation;  ///< e.g. "all_reduce"
+  int64_t sequence = -1;  ///< ordinal of the operation in its group
+  int peer = -1;          ///< the rank it is about
 };
 
 /// A collective, a store or a rendezvous failed.
@@ -126,16 +126,15 @@ std::string concat(const Parts&... parts) {
 
 /// Throws `Type` with the streamed parts as message when the caller broke a rule.
 /// Usage: APUS_CHECK(x.dim() == 2, ShapeError, "x has ", x.dim(), " dims, expected 2");
-#define APUS_CHECK(condition, Type, ...)                         \
-  do {                                                           \
-    if (!(condition)) [[unlikely]]                               \
-      throw ::apus::Type(::apus::detail::concat(__VA_ARGS__));   \
+#define APUS_CHECK(condition, Type, ...)                       \
+  do {                                                         \
+    if (!(condition)) [[unlikely]]                             \
+      throw ::apus::Type(::apus::detail::concat(__VA_ARGS__)); \
   } while (false)
 
 /// Throws Error for a bug of apus itself; the message asks to report it.
-#define APUS_ASSERT(condition, ...)                                              \
-  do {                                                                           \
-    if (!(condition)) [[unlikely]]                                               \
-      ::apus::detail::throw_assertion(__FILE__, __LINE__, #condition,            \
-                                      ::apus::detail::concat(__VA_ARGS__));      \
+#define APUS_ASSERT(condition, ...)                                                                         \
+  do {                                                                                                      \
+    if (!(condition)) [[unlikely]]                                                                          \
+      ::apus::detail::throw_assertion(__FILE__, __LINE__, #condition, ::apus::detail::concat(__VA_ARGS__)); \
   } while (false)

@@ -85,8 +85,8 @@ APUS_API void write_file_atomic(const std::filesystem::path& path, std::string_v
 /// Throws:      FileError.
 APUS_API void sync_directory(const std::filesystem::path& path);
 
-/// Bytes that an ordinary user can still write to the file system of `path`, or of its nearest existing parent.
-/// Throws:      FileError.
+/// Bytes that an ordinary user can still write to the file system of `path`, or of its nearest existing
+/// parent. Throws:      FileError.
 APUS_API int64_t free_bytes(const std::filesystem::path& path);
 
 /// Creates the directory and its parents where missing.

@@ -16,9 +16,8 @@ namespace apus {
 inline constexpr int64_t kMaxJsonDepth = 512;
 
 /// Parses one JSON value out of untrusted text.
-/// `source` names the file in messages; `first_line` is the 1-based line at which `text` starts in it (0 or 1: at
-/// its beginning).
-/// Throws:      DataError with line, column and reason.
+/// `source` names the file in messages; `first_line` is the 1-based line at which `text` starts in it (0 or
+/// 1: at its beginning). Throws:      DataError with line, column and reason.
 APUS_API nlohmann::json parse_json(std::string_view text, const std::string& source, int64_t first_line = 0);
 
 /// The same, keeping the order of keys. Insertion is linear in the number of keys: for small objects only.
@@ -80,8 +79,8 @@ APUS_API std::string dump_json(const nlohmann::ordered_json& value, const JsonDu
 
 /// A JSON object of a configuration file, read key by key with messages that name file and key.
 /// Keys that hold null count as absent. The view refers to the value: keep it alive.
-/// T may be bool, int, int64_t, double, std::string, nlohmann::json, or a std::vector of one of the first five.
-/// Throws:      DataError naming the file, the key's full path, what was expected and what is there.
+/// T may be bool, int, int64_t, double, std::string, nlohmann::json, or a std::vector of one of the first
+/// five. Throws:      DataError naming the file, the key's full path, what was expected and what is there.
 class APUS_API JsonView final {
  public:
   /// `where` is the path of the object in its file, "" for the root.

@@ -83,8 +83,8 @@ struct ConsoleLoggerOptions {
   std::string prefix = {};
 };
 
-/// A logger that writes plain lines to the console: information as it is, the rest behind "debug: ", "warning: " or
-/// "error: ". Each line is flushed at once.
+/// A logger that writes plain lines to the console: information as it is, the rest behind "debug: ",
+/// "warning: " or "error: ". Each line is flushed at once.
 APUS_API std::shared_ptr<Logger> make_console_logger(const ConsoleLoggerOptions& options = {});
 
 }  // namespace apus

@@ -17,8 +17,8 @@ APUS_API int64_t resident_anonymous_bytes();
 /// Throws:      Error if the field is missing.
 APUS_API int64_t parse_resident_anonymous_bytes(std::string_view status);
 
-/// The largest resident_anonymous_bytes among the moments at which `sample` was called. The kernel keeps no such
-/// peak itself (VmHWM counts mapped files). Thread-safe.
+/// The largest resident_anonymous_bytes among the moments at which `sample` was called. The kernel keeps no
+/// such peak itself (VmHWM counts mapped files). Thread-safe.
 class APUS_API ResidentPeak final {
  public:
   /// Reads the current value and returns it.

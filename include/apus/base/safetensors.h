@@ -52,10 +52,10 @@ struct APUS_API SafetensorsContents {
 };
 
 /// Reads the header of a safetensors file held in memory; the views point into `file`.
-/// The input is untrusted: header length, JSON, UTF-8, names, types, shapes, offsets, overlaps, holes, trailing and
-/// missing bytes are all checked, each with a message of its own, before any byte of data is touched.
-/// Throws:      CheckpointError naming `source`.
-/// Source:      the safetensors format description, version 0.6.
+/// The input is untrusted: header length, JSON, UTF-8, names, types, shapes, offsets, overlaps, holes,
+/// trailing and missing bytes are all checked, each with a message of its own, before any byte of data is
+/// touched. Throws:      CheckpointError naming `source`. Source:      the safetensors format description,
+/// version 0.6.
 APUS_API SafetensorsContents parse_safetensors(std::span<const std::byte> file, const std::string& source);
 
 /// A safetensors file, mapped. Immutable and thread-safe.
@@ -87,10 +87,9 @@ struct SafetensorsWriterOptions {
 };
 
 /// Writes a safetensors file as a stream: all tensors are declared first, their bytes follow in the order of
-/// `order()`, which is that of the reference library (type by falling alignment, then name). The file appears under
-/// its name only after `finish`.
-/// Memory:      the header.
-/// Throws:      CheckpointError for double names, wrong order or sizes; FileError from the disk.
+/// `order()`, which is that of the reference library (type by falling alignment, then name). The file appears
+/// under its name only after `finish`. Memory:      the header. Throws:      CheckpointError for double
+/// names, wrong order or sizes; FileError from the disk.
 class APUS_API SafetensorsWriter final {
  public:
   SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> specs,

@@ -15,14 +15,14 @@ inline constexpr char32_t kReplacementCharacter = 0xFFFD;
 struct Utf8Step {
   /// U+FFFD where the bytes are invalid.
   char32_t code_point = kReplacementCharacter;
-  /// Bytes taken, at least 1; for invalid text the longest prefix of a sequence, as Unicode 15 section 3.9 advises
-  /// and Python does.
+  /// Bytes taken, at least 1; for invalid text the longest prefix of a sequence, as Unicode 15 section 3.9
+  /// advises and Python does.
   std::size_t length = 1;
   bool valid = false;
 };
 
-/// Decodes the code point that starts at `position`, which must be inside the text. Overlong forms, surrogates and
-/// values above U+10FFFF are invalid.
+/// Decodes the code point that starts at `position`, which must be inside the text. Overlong forms,
+/// surrogates and values above U+10FFFF are invalid.
 APUS_API Utf8Step decode_utf8(std::string_view text, std::size_t position);
 
 /// Appends a code point; a surrogate or a value above U+10FFFF becomes U+FFFD.
@@ -46,8 +46,8 @@ APUS_API std::string to_utf8(std::u32string_view code_points);
 /// The text with every invalid sequence replaced by U+FFFD.
 APUS_API std::string replace_invalid_utf8(std::string_view text);
 
-/// Bytes at the end that begin a sequence which more bytes could complete (0 to 3): what a streaming decoder holds
-/// back.
+/// Bytes at the end that begin a sequence which more bytes could complete (0 to 3): what a streaming decoder
+/// holds back.
 APUS_API std::size_t incomplete_utf8_tail(std::string_view text);
 
 }  // namespace apus
