@@ -1,0 +1,210 @@
+#include "data/bpe.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+
+#include "apus/base/error.h"
+
+namespace apus::data {
+namespace {
+
+// Up to here scanning for the best pair beats a heap.
+constexpr size_t kShortWord = 48;
+constexpr size_t kCacheEntries = 1 << 16;
+
+uint64_t pair_key(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
+uint64_t mix(uint64_t value) {
+  value *= 0x9E3779B97F4A7C15ULL;
+  return value ^ (value >> 32);
+}
+
+}  // namespace
+
+MergeTable::MergeTable(size_t expected) : slots_(std::bit_ceil(expected + expected / 2 + 16)) {}
+
+size_t MergeTable::slot_of(uint64_t pair) const {
+  const size_t mask = slots_.size() - 1;
+  size_t at = mix(pair) & mask;
+  while (slots_[at].pair != pair && slots_[at].pair != UINT64_MAX) at = (at + 1) & mask;
+  return at;
+}
+
+void MergeTable::add(int32_t left, int32_t right, Merge merge) {
+  const uint64_t pair = pair_key(left, right);
+  slots_[slot_of(pair)] = {pair, merge};
+}
+
+MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const {
+  return slots_[slot_of(pair_key(left, right))].merge;
+}
+
+WordCache::WordCache() : entries_(kCacheEntries) {}
+
+WordCache::Key WordCache::key_of(std::string_view word) {
+  std::array<uint64_t, 2> words{};
+  std::memcpy(words.data(), word.data(), word.size());
+  return {words[0], words[1] | static_cast<uint64_t>(word.size()) << 56};
+}
+
+size_t WordCache::slot_of(const Key& key) {
+  return mix(key.low ^ std::rotl(key.high * 0xC2B2AE3D27D4EB4FULL, 31)) & (kCacheEntries - 1);
+}
+
+bool WordCache::find(const Key& key, std::vector<int32_t>& ids) const {
+  const Entry& entry = entries_[slot_of(key)];
+  if (entry.count < 0 || entry.key.low != key.low || entry.key.high != key.high) return false;
+  ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+  return true;
+}
+
+void WordCache::store(const Key& key, const BpeSymbol* symbols, size_t count) {
+  if (count > kMaxTokens) return;
+  Entry& entry = entries_[slot_of(key)];
+  entry.key = key;
+  entry.count = static_cast<int32_t>(count);
+  for (size_t i = 0; i < count; ++i) entry.ids[i] = symbols[i].id;
+}
+
+BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions options, const std::string& source)
+    : vocabulary_(std::move(vocabulary)), options_(options), merges_(merges.size()), byte_pairs_(1 << 16) {
+  const auto id_of = [&](const std::string& name, size_t rank) {
+    const std::optional<int32_t> id = vocabulary_.find(name);
+    if (!id)
+      throw DataError(source, 0, "merge " + std::to_string(rank) + " needs the token '" + name +
+                                     "', which model.vocab does not have");
+    return *id;
+  };
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const std::string left(merges[rank].first);
+    const std::string right(merges[rank].second);
+    const int32_t whole = id_of(left + right, rank);
+    merges_.add(id_of(left, rank), id_of(right, rank), {static_cast<uint32_t>(rank), whole});
+  }
+  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
+    std::string name;
+    append_byte_level(name, std::string(1, static_cast<char>(byte)));
+    byte_ids_[byte] = vocabulary_.find(name).value_or(-1);
+  }
+  for (size_t pair = 0; pair < byte_pairs_.size(); ++pair)
+    byte_pairs_[pair] = merges_.find(byte_ids_[pair >> 8], byte_ids_[pair & 255]);
+}
+
+void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const {
+  const bool cached = word.size() <= WordCache::kMaxWordBytes;
+  WordCache::Key key;
+  if (cached) {
+    key = WordCache::key_of(word);
+    if (scratch.cache.find(key, ids)) return;
+  }
+  const std::vector<BpeSymbol>& symbols = encode_symbols(word, scratch);
+  for (const BpeSymbol& symbol : symbols) ids.push_back(symbol.id);
+  if (cached) scratch.cache.store(key, symbols.data(), symbols.size());
+}
+
+const std::vector<BpeSymbol>& BpeModel::encode_symbols(std::string_view word, BpeScratch& scratch) const {
+  scratch.symbols.clear();
+  if (options_.ignore_merges) {
+    scratch.name.clear();
+    append_byte_level(scratch.name, word);
+    if (const auto id = vocabulary_.find(scratch.name)) {
+      scratch.symbols.push_back({*id, static_cast<uint32_t>(word.size())});
+      return scratch.symbols;
+    }
+  }
+  start_parts(word, scratch);
+  if (scratch.parts.size() <= kShortWord)
+    merge_short(scratch);
+  else
+    merge_long(scratch);
+  return scratch.symbols;
+}
+
+// One part a byte. The last part's `next` has no rank.
+void BpeModel::start_parts(std::string_view word, BpeScratch& scratch) const {
+  auto& parts = scratch.parts;
+  parts.clear();
+  bool after_unknown = false;
+  bool all_known = true;
+  for (const char character : word) {
+    int32_t id = byte_ids_[static_cast<unsigned char>(character)];
+    const bool unknown = id < 0;
+    all_known = all_known && !unknown;
+    if (unknown && !options_.unk_id) continue;
+    if (unknown && options_.fuse_unk && after_unknown) {
+      ++parts.back().length;
+      continue;
+    }
+    after_unknown = unknown;
+    parts.push_back({unknown ? *options_.unk_id : id, 1, {}, -1, -1});
+  }
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    if (all_known)
+      parts[i].next = byte_pairs_[static_cast<size_t>(static_cast<unsigned char>(word[i])) << 8 |
+                                  static_cast<unsigned char>(word[i + 1])];
+    else
+      parts[i].next = merges_.find(parts[i].id, parts[i + 1].id);
+  }
+}
+
+void BpeModel::merge_short(BpeScratch& scratch) const {
+  auto& parts = scratch.parts;
+  size_t count = parts.size();
+  while (count > 1) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < count; ++i)
+      if (parts[i].next.rank < parts[best].next.rank) best = i;
+    if (parts[best].next.rank == MergeTable::kNone) break;
+    parts[best].id = parts[best].next.id;
+    parts[best].length += parts[best + 1].length;
+    std::copy(parts.begin() + static_cast<ptrdiff_t>(best) + 2, parts.begin() + static_cast<ptrdiff_t>(count),
+              parts.begin() + static_cast<ptrdiff_t>(best) + 1);
+    --count;
+    parts[best].next = best + 1 < count ? merges_.find(parts[best].id, parts[best + 1].id) : MergeTable::Merge{};
+    if (best > 0) parts[best - 1].next = merges_.find(parts[best - 1].id, parts[best].id);
+  }
+  for (size_t i = 0; i < count; ++i) scratch.symbols.push_back({parts[i].id, parts[i].length});
+}
+
+// The same with a heap of pairs over a linked list; entries whose pair has changed since are passed over.
+void BpeModel::merge_long(BpeScratch& scratch) const {
+  auto& parts = scratch.parts;
+  auto& heap = scratch.heap;
+  const auto at = [&parts](int32_t i) -> BpeScratch::Part& { return parts[static_cast<size_t>(i)]; };
+  heap.clear();
+  const auto count = static_cast<int32_t>(parts.size());
+  for (int32_t i = 0; i < count; ++i) {
+    at(i).left = i - 1;
+    at(i).right = i + 1 < count ? i + 1 : -1;
+    if (at(i).next.rank != MergeTable::kNone) heap.push_back({at(i).next.rank, i});
+  }
+  std::make_heap(heap.begin(), heap.end(), std::greater<>{});
+  const auto update = [&](int32_t i) {
+    at(i).next = at(i).right >= 0 ? merges_.find(at(i).id, at(at(i).right).id) : MergeTable::Merge{};
+    if (at(i).next.rank == MergeTable::kNone) return;
+    heap.push_back({at(i).next.rank, i});
+    std::push_heap(heap.begin(), heap.end(), std::greater<>{});
+  };
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>{});
+    const BpeScratch::Candidate best = heap.back();
+    heap.pop_back();
+    BpeScratch::Part& part = at(best.part);
+    if (part.length == 0 || part.next.rank != best.rank) continue;
+    BpeScratch::Part& gone = at(part.right);
+    part.id = part.next.id;
+    part.length += gone.length;
+    part.right = gone.right;
+    gone.length = 0;
+    if (part.right >= 0) at(part.right).left = best.part;
+    update(best.part);
+    if (part.left >= 0) update(part.left);
+  }
+  for (int32_t i = count > 0 ? 0 : -1; i >= 0; i = at(i).right) scratch.symbols.push_back({at(i).id, at(i).length});
+}
+
+}  // namespace apus::data

@@ -1,0 +1,98 @@
+#include "data/bpe_vocabulary.h"
+
+#include <array>
+#include <functional>
+
+#include "apus/base/error.h"
+#include "apus/base/unicode.h"
+
+namespace apus::data {
+namespace {
+
+constexpr size_t kFirstSlots = 1024;
+constexpr char32_t kFirstStandIn = 256;
+
+constexpr bool spells_itself(unsigned byte) {
+  return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+}
+
+// Printable Latin-1 bytes spell themselves, the other 68 take the characters from U+0100 on, in order.
+constexpr std::array<char32_t, 256> kSpelling = [] {
+  std::array<char32_t, 256> spelling{};
+  char32_t next = kFirstStandIn;
+  for (unsigned byte = 0; byte < 256; ++byte) spelling[byte] = spells_itself(byte) ? byte : next++;
+  return spelling;
+}();
+
+constexpr size_t kSpellings = kFirstStandIn + 68;
+
+constexpr std::array<int16_t, kSpellings> kSpelled = [] {
+  std::array<int16_t, kSpellings> bytes{};
+  for (int16_t& byte : bytes) byte = -1;
+  for (unsigned byte = 0; byte < 256; ++byte) bytes[kSpelling[byte]] = static_cast<int16_t>(byte);
+  return bytes;
+}();
+
+}  // namespace
+
+size_t Vocabulary::slot_of(std::string_view name) const {
+  const size_t mask = slots_.size() - 1;
+  size_t at = std::hash<std::string_view>{}(name) & mask;
+  while (slots_[at].id >= 0 && text(slots_[at]) != name) at = (at + 1) & mask;
+  return at;
+}
+
+void Vocabulary::grow() {
+  std::vector<Slot> old = std::move(slots_);
+  slots_.assign(old.empty() ? kFirstSlots : old.size() * 4, {});
+  for (const Slot& slot : old)
+    if (slot.id >= 0) slots_[slot_of(text(slot))] = slot;
+}
+
+void Vocabulary::add(std::string_view name, int32_t id) {
+  APUS_ASSERT(id >= 0 && id <= kMaxTokenId, "token id ", id);
+  if (slots_.size() < (size_ + 1) * 2) grow();
+  Slot& slot = slots_[slot_of(name)];
+  if (slot.id < 0) {
+    slot.name_begin = static_cast<uint32_t>(buffer_.size());
+    slot.name_length = static_cast<uint32_t>(name.size());
+    buffer_ += name;
+    ++size_;
+  }
+  slot.id = id;
+  if (id >= id_limit()) names_.resize(static_cast<size_t>(id) + 1);
+  names_[static_cast<size_t>(id)] = {slot.name_begin, static_cast<int32_t>(slot.name_length)};
+}
+
+std::optional<int32_t> Vocabulary::find(std::string_view name) const {
+  if (slots_.empty()) return std::nullopt;
+  const int32_t id = slots_[slot_of(name)].id;
+  return id < 0 ? std::nullopt : std::optional(id);
+}
+
+bool Vocabulary::has(int32_t id) const {
+  return id >= 0 && id < id_limit() && names_[static_cast<size_t>(id)].length >= 0;
+}
+
+std::string_view Vocabulary::name(int32_t id) const {
+  const Name& name = names_[static_cast<size_t>(id)];
+  return std::string_view(buffer_).substr(name.begin, static_cast<size_t>(name.length));
+}
+
+void append_byte_level(std::string& out, std::string_view bytes) {
+  for (const char byte : bytes) append_utf8(out, kSpelling[static_cast<unsigned char>(byte)]);
+}
+
+std::string bytes_of_name(std::string_view name) {
+  std::string bytes;
+  bytes.reserve(name.size());
+  for (size_t at = 0; at < name.size();) {
+    const Utf8Step step = decode_utf8(name, at);
+    if (!step.valid || step.code_point >= kSpellings || kSpelled[step.code_point] < 0) return std::string(name);
+    bytes += static_cast<char>(kSpelled[step.code_point]);
+    at += step.length;
+  }
+  return bytes;
+}
+
+}  // namespace apus::data

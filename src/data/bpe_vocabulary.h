@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace apus::data {
+
+/// Largest id that is accepted: a file that names larger ones is broken, and would make us allocate for them.
+inline constexpr int32_t kMaxTokenId = (1 << 24) - 1;
+
+/// Names of tokens, by id and by name. Names lie in one buffer; the index is open addressing over it.
+/// Memory: the names, 8 bytes an id, 8 to 16 bytes a token.
+class Vocabulary final {
+ public:
+  /// Adds a token. A name that is there already gets the new id; an id that is there already gets the new name too.
+  /// `id` must be 0 ... kMaxTokenId.
+  void add(std::string_view name, int32_t id);
+
+  std::optional<int32_t> find(std::string_view name) const;
+  bool has(int32_t id) const;
+  /// The name of an id that is there.
+  std::string_view name(int32_t id) const;
+
+  /// Number of names.
+  size_t size() const { return size_; }
+  /// One more than the largest id.
+  int32_t id_limit() const { return static_cast<int32_t>(names_.size()); }
+
+ private:
+  struct Name {
+    uint32_t begin = 0;
+    int32_t length = -1;  // -1: no such id
+  };
+  struct Slot {
+    uint32_t name_begin = 0;
+    uint32_t name_length = 0;
+    int32_t id = -1;  // -1: free
+  };
+
+  size_t slot_of(std::string_view name) const;
+  void grow();
+  std::string_view text(const Slot& slot) const {
+    return std::string_view(buffer_).substr(slot.name_begin, slot.name_length);
+  }
+
+  std::string buffer_;
+  std::vector<Name> names_;
+  std::vector<Slot> slots_;
+  size_t size_ = 0;
+};
+
+/// Byte-level BPE's spelling of bytes as printable characters (a space is U+0120), as GPT-2 defined it.
+/// Appends the spelling.
+void append_byte_level(std::string& out, std::string_view bytes);
+
+/// The bytes that a token's name spells, or the name's own bytes if a character of it spells none.
+std::string bytes_of_name(std::string_view name);
+
+}  // namespace apus::data
