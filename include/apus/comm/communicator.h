@@ -35,11 +35,12 @@ struct APUS_API P2pOp {
 
 /// This rank's handle to one ordered group of ranks.
 ///
-/// Ordering law: all ranks of a group call the same operations in the same order, with tensors of the same
-/// dtype and of the shapes stated below. The order never depends on data. Tensors:     defined, contiguous
-/// (anything else is a ShapeError: nothing is copied behind the caller's back),
-///              outputs do not overlap inputs. Reductions take float, bfloat16, half, double, int64 and
-///              uint8; moves take every dtype.
+/// Order:       all ranks of a group call the same operations in the same order, with tensors of the same
+/// dtype
+///              and of the shapes stated below. The order never depends on data.
+/// Tensors:     defined, contiguous (anything else is a ShapeError: nothing is copied behind the caller's
+///              back), outputs do not overlap inputs. Reductions take float, bfloat16, half, double, int64
+///              and uint8; moves take every dtype.
 /// Threads:     one thread at a time; abort() from any thread.
 /// Stream:      GPU: the current stream. CPU: work runs in the background until Work::wait().
 /// Determinism: reduce_scatter adds in rank order 0..n-1 (bfloat16 and half in fp32, rounded once) on Gloo;
@@ -79,6 +80,8 @@ class APUS_API Communicator {
   std::shared_ptr<Work> send_recv(std::vector<P2pOp> ops);
   /// Blocks the host until every rank has called it.
   void barrier();
+  /// The same without blocking: the Work completes when every rank has called it.
+  std::shared_ptr<Work> start_barrier();
 
   /// The group of the ranks with this rank's color, ordered by (key, rank). Every rank of this group calls
   /// it; a negative color takes part and gets null. Collectives: one all_gather of 16 bytes a rank.
@@ -90,6 +93,9 @@ class APUS_API Communicator {
   /// Ends this group, the group it was split from and all their splits, on every rank, within about a second:
   /// waiting calls throw CommError with this rank and reason. The first abort of a job is the one reported.
   virtual void abort(const std::string& reason) noexcept = 0;
+  /// Throws CommError if a rank has aborted the job. For long stretches without operations; looks at the
+  /// store at most once in 50 ms.
+  virtual void check_running() = 0;
   /// Text that reports about this group and its relatives carry, e.g. "step 12, rows 40 to 47".
   virtual void set_note(const std::string& note) = 0;
 
