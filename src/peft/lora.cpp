@@ -45,6 +45,8 @@ LoraSummary apply_lora(nn::CausalLm& model, const LoraConfig& config, const std:
   const nn::LoraOptions options{.rank = config.r, .alpha = config.lora_alpha, .use_rslora = config.use_rslora};
   for (const Projection& target : selection.targets) {
     nn::LoraAdapter& adapter = target.linear->add_adapter(name, options, init.dtype);
+    adapter.a_RI.requires_grad_(true);  // at::zeros drops the option
+    adapter.b_OR.requires_grad_(true);
     fill_kaiming(adapter.a_RI, init.seed, detail::name_of_a(target.path, name));
     summary.modules.push_back(target.path);
     summary.parameters += adapter.a_RI.numel() + adapter.b_OR.numel();

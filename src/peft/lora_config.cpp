@@ -246,7 +246,7 @@ std::string write_lora_config(const LoraConfig& config) {
   else
     object["target_modules"] = config.targets.names;
   if (!config.base_model_name_or_path.empty()) object["base_model_name_or_path"] = config.base_model_name_or_path;
-  return dump_json(object, {.indent = 2, .ascii = true});
+  return dump_json(object, {.indent = 2, .ascii = true}) + "\n";
 }
 
 void require_no_dropout(const LoraConfig& config) {
