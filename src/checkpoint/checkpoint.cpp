@@ -1,7 +1,6 @@
 #include "apus/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -12,7 +11,7 @@
 #include "apus/base/json.h"
 #include "apus/checkpoint/manifest.h"
 #include "apus/checkpoint/optimizer_shard.h"
-#include "apus/comm/status_exchange.h"
+#include "apus/comm/agreed_phase.h"
 
 namespace apus::checkpoint {
 namespace {
@@ -20,25 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint-";
-
-/// Runs one phase of a collective job: an error on any rank ends all of them, and the rank that failed rethrows
-/// its own.
-void on_all_ranks(comm::Communicator& group, const std::string& what, const std::function<void()>& phase) {
-  std::exception_ptr failure;
-  std::optional<std::string> message;
-  try {
-    phase();
-  } catch (const std::exception& error) {
-    failure = std::current_exception();
-    message = error.what();
-  }
-  try {
-    comm::agree(group, message, {.what = what});
-  } catch (const CommError&) {
-    if (failure) std::rethrow_exception(failure);
-    throw;
-  }
-}
 
 void commit(const fs::path& partial, const fs::path& final_path, int world) {
   write_manifest(partial, world);
@@ -70,18 +50,18 @@ fs::path save_checkpoint(const fs::path& parent, int64_t step, parallel::Sharded
   const fs::path partial = final_path.string() + ".partial";
   const std::vector<nn::NamedParameter> masters = model.gather_masters();
   try {
-    on_all_ranks(dp, "creating " + partial.string(), [&] {
+    comm::run_agreed(dp, "creating " + partial.string(), [&] {
       if (!first) return;
       fs::remove_all(partial);
       ensure_directory(partial);
     });
-    on_all_ranks(dp, "writing " + partial.string(), [&] {
+    comm::run_agreed(dp, "writing " + partial.string(), [&] {
       write_optimizer_shard(partial, dp.rank(), dp.size(), model.updates(), model.optimizer_states());
       if (!first) return;
       contents.write_weights(partial, masters);
       write_file_atomic(partial / "trainer_state.json", dump_json(contents.trainer_state(), {.indent = 2}) + "\n");
     });
-    on_all_ranks(dp, "finishing " + final_path.string(), [&] {
+    comm::run_agreed(dp, "finishing " + final_path.string(), [&] {
       if (first) commit(partial, final_path, dp.size());
     });
   } catch (const std::exception&) {
@@ -95,7 +75,7 @@ std::string load_checkpoint(const fs::path& checkpoint, parallel::ShardedModel& 
   comm::Communicator& dp = model.dp();
   std::string state;
   int64_t updates = 0;
-  on_all_ranks(dp, "loading " + checkpoint.string(), [&] {
+  comm::run_agreed(dp, "loading " + checkpoint.string(), [&] {
     const Manifest manifest = read_manifest(checkpoint);
     if (manifest.world != dp.size()) {
       throw CheckpointError(checkpoint.string(), "",

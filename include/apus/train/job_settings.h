@@ -1,0 +1,39 @@
+#pragma once
+
+#include "apus/base/api.h"
+#include "apus/data/prepare.h"
+#include "apus/data/tokenizer_config.h"
+#include "apus/parallel/sharded_model.h"
+#include "apus/peft/lora_config.h"
+#include "apus/train/dpo_job.h"
+#include "apus/train/objective.h"
+#include "apus/train/trainer.h"
+
+namespace apus::train {
+
+/// The parts of a resolved job, as the layers below take them. All options are resolved ones.
+/// Name of the adapter that a job trains.
+inline constexpr const char* kPolicyAdapter = "default";
+/// Name of the frozen copy that serves as reference.
+inline constexpr const char* kReferenceAdapter = "reference";
+
+/// Strategy, recompute and compute dtype. The dtype of a model whose own is taken is filled in by the job.
+APUS_API parallel::ShardedModelOptions engine_options(const DpoJobOptions& options);
+
+/// Settings of a new adapter.
+APUS_API peft::LoraConfig lora_config(const DpoJobOptions& options);
+
+/// What DPO compares with: the base, or a frozen copy of the loaded adapter.
+APUS_API DpoOptions dpo_options(const DpoJobOptions& options);
+
+/// How rows are read; `is_held_out` picks val_dataset.
+enum class DatasetPart { kTrain, kHeldOut };
+
+/// How rows are read and tokenised.
+APUS_API data::DpoPrepareOptions prepare_options(const DpoJobOptions& options, DatasetPart part, int64_t max_length,
+                                                 const Clock& clock);
+
+/// Loop, cadence, schedule and optimizer.
+APUS_API TrainerOptions trainer_options(const DpoJobOptions& options, const data::TokenizerFolder& tokenizer);
+
+}  // namespace apus::train

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apus/base/api.h"
+#include "apus/base/clock.h"
+
+namespace apus::train {
+
+/// Where runs of a job lie, and what an existing one means.
+struct APUS_API RunDirectoryOptions {
+  std::filesystem::path output_dir;
+  bool add_version = true;  ///< a run lies in OUT/vN-YYYYMMDD-HHMMSS, else in OUT itself
+  bool overwrite = false;   ///< a finished run is done again; without add_version, a foreign folder is reused
+  std::string resume = "auto";  ///< auto, none, or the checkpoint to go on from
+};
+
+/// What to do: made on rank 0, the same on all ranks after a broadcast.
+struct APUS_API RunDecision {
+  std::filesystem::path run_dir;
+  std::optional<std::filesystem::path> checkpoint;  ///< resume from here
+  bool was_complete = false;                        ///< the run in run_dir has finished; nothing to do
+  std::vector<std::string> differences;             ///< why an unfinished run was not resumed, a line a key
+};
+
+/// Keys of args.json that may differ between a run and its continuation.
+APUS_API const std::vector<std::string>& uncompared_keys();
+
+/// Finds the run that `args` continues, or names a new one.
+///
+/// The newest unfinished version with equal args is resumed from its newest whole checkpoint (from the start if it has
+/// none); a newest version that finished with equal args is complete. Otherwise a new version follows, and the
+/// differences to the newest unfinished one are listed. Keys of uncompared_keys() are not compared.
+/// Nothing is written. Throws ConfigError if only the world size differs (naming both), if resume names a folder
+///         that is no whole checkpoint, or if OUT without versions holds another job's files.
+APUS_API RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOptions& options, Clock& clock);
+
+/// Creates the run's folder and its args.json, and cuts logging.jsonl back to the step of the checkpoint.
+/// Throws FileError with the remedy if output_dir cannot be written.
+APUS_API void open_run(const RunDecision& decision, const nlohmann::ordered_json& args);
+
+/// Appends one object to logging.jsonl.
+APUS_API void append_log(const std::filesystem::path& run_dir, const nlohmann::ordered_json& record);
+
+/// Marks the run as finished (run.json).
+APUS_API void finish_run(const std::filesystem::path& run_dir, int64_t steps);
+
+/// Step of the checkpoint whose evaluation in logging.jsonl has the lowest eval_loss, among `steps`; none if no step of
+/// them was evaluated.
+APUS_API std::optional<int64_t> best_step(const std::filesystem::path& run_dir, const std::vector<int64_t>& steps);
+
+/// Points the links `last` and `best` at checkpoints and removes those beyond `save_total_limit`, keeping the newest
+/// and the best.
+APUS_API void tidy_checkpoints(const std::filesystem::path& run_dir, std::optional<int64_t> save_total_limit);
+
+}  // namespace apus::train

@@ -1,0 +1,241 @@
+#include "apus/train/dpo_job.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "apus/base/error.h"
+#include "apus/base/file.h"
+#include "apus/base/json.h"
+#include "apus/checkpoint/checkpoint.h"
+#include "apus/comm/agreed_phase.h"
+#include "apus/comm/device_mesh.h"
+#include "apus/data/prepare.h"
+#include "apus/models/pretrained.h"
+#include "apus/peft/adapter_file.h"
+#include "apus/peft/lora.h"
+#include "apus/train/job_settings.h"
+#include "apus/train/run_directory.h"
+
+namespace apus::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The model's longest sequence, from its config.
+int64_t model_maximum(const models::PretrainedModel& model) {
+  const nlohmann::json config = parse_json(model.config_json, (model.folder / "config.json").string());
+  return JsonView(config, (model.folder / "config.json").string()).require<int64_t>("max_position_embeddings");
+}
+
+/// One run of the main job on one rank.
+class DpoJob {
+ public:
+  DpoJob(const DpoJobOptions& options, const JobContext& context)
+      : context_(context), options_(resolve_dpo_job(options, context.world->size())) {}
+
+  JobSummary run() {
+    introduce();
+    comm::run_agreed(world(), "loading model and data", [&] { load(); });
+    mesh_.emplace(context_.world, comm::MeshOptions{});
+    decide();
+    if (decision_.was_complete) return already_complete();
+    build_engine();
+    return train();
+  }
+
+ private:
+  comm::Communicator& world() { return *context_.world; }
+  bool is_first() { return context_.world->rank() == 0; }
+
+  void say(const std::string& line) {
+    if (is_first()) context_.logger->info(line);
+  }
+
+  void introduce() {
+    say("Using deepspeed config: " + dump_json(strategy_json(options_, world().size())));
+    context_.logger->info(detail::concat("world_size=", world().size(), ", rank=", world().rank(),
+                                         ", local_rank=", context_.launch.local_rank));
+  }
+
+  void load() {
+    tokenizer_ = data::load_tokenizer_folder(options_.model);
+    models::ModelRegistry registry;
+    models::register_builtin_models(registry);
+    models::LoadOptions load;
+    if (options_.torch_dtype) load.dtype = *options_.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+    model_ = models::load_pretrained(options_.model, registry, load);
+    options_.torch_dtype = model_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+    if (!options_.max_length) options_.max_length = model_maximum(model_);
+    put_adapter();
+    NullLogger silent;
+    Logger& logger = is_first() ? *context_.logger : silent;
+    train_data_ = data::prepare_dpo(tokenizer_, prepare(DatasetPart::kTrain), logger);
+    train_ = train_data_;
+    if (!options_.val_dataset.empty()) held_out_ = data::prepare_dpo(tokenizer_, prepare(DatasetPart::kHeldOut), logger);
+    if (options_.split_dataset_ratio > 0) split();
+  }
+
+  data::DpoPrepareOptions prepare(DatasetPart part) {
+    return prepare_options(options_, part, *options_.max_length, *context_.clock);
+  }
+
+  void split() {
+    auto parts = data::split_dataset(train_, {.ratio = options_.split_dataset_ratio,
+                                              .seed = static_cast<uint64_t>(*options_.data_seed)});
+    train_ = parts.train;
+    held_out_ = parts.held_out;
+  }
+
+  /// Adapters stay fp32 here: the engine keeps those values as masters and computes in the model's dtype.
+  void put_adapter() {
+    if (options_.adapters.empty()) {
+      adapter_ = peft::apply_lora(*model_.model, lora_config(options_), kPolicyAdapter,
+                                  {.seed = static_cast<uint64_t>(options_.seed)});
+      return;
+    }
+    const peft::LoadedAdapter loaded = peft::load_adapter(options_.adapters, *model_.model, kPolicyAdapter);
+    for (const std::string& warning : loaded.warnings) {
+      if (is_first()) context_.logger->warning(warning);
+    }
+    adapter_ = loaded.summary;
+  }
+
+  /// Rank 0 decides which run this is; all follow.
+  void decide() {
+    std::string fingerprint = train_->origin().fingerprint;
+    if (held_out_) fingerprint += " " + held_out_->origin().fingerprint;
+    args_ = to_json(options_);
+    args_["world_size"] = world().size();
+    args_["data_fingerprint"] = fingerprint;
+    std::string text;
+    comm::run_agreed(world(), "choosing the output directory", [&] {
+      if (!is_first()) return;
+      decision_ = decide_run(args_, {.output_dir = options_.output_dir,
+                                     .add_version = options_.add_version,
+                                     .overwrite = options_.overwrite,
+                                     .resume = options_.resume_from_checkpoint}, *context_.clock);
+      if (!decision_.was_complete) open_run(decision_, args_);
+      text = nlohmann::json{{"run_dir", decision_.run_dir.string()},
+                            {"checkpoint", decision_.checkpoint.value_or("").string()},
+                            {"complete", decision_.was_complete}}.dump();
+    });
+    const nlohmann::json agreed = nlohmann::json::parse(comm::broadcast_text(world(), text));
+    decision_.run_dir = agreed.at("run_dir").get<std::string>();
+    decision_.was_complete = agreed.at("complete").get<bool>();
+    const auto checkpoint = agreed.at("checkpoint").get<std::string>();
+    if (!checkpoint.empty()) decision_.checkpoint = checkpoint;
+    for (const std::string& line : decision_.differences) say("not resumed: " + line);
+  }
+
+  JobSummary already_complete() {
+    say(detail::concat("The run in ", decision_.run_dir.string(), " is complete: nothing to do. Change an argument, or give "
+                       "--overwrite true, to train again."));
+    JobSummary summary{.run_dir = decision_.run_dir, .was_complete = true, .finished = true};
+    const auto checkpoints = checkpoint::whole_checkpoints(decision_.run_dir);
+    if (!checkpoints.empty()) {
+      summary.last_checkpoint = checkpoints.back().path;
+      summary.steps = checkpoints.back().step;
+    }
+    return summary;
+  }
+
+  void build_engine() {
+    engine_.emplace(*model_.model, *mesh_->group("dp"), engine_options(options_));
+    const DpoOptions dpo = dpo_options(options_);
+    if (!dpo.reference_adapters.empty()) peft::copy_adapter(*model_.model, kPolicyAdapter, kReferenceAdapter);
+    objective_ = std::make_shared<DpoObjective>(dpo);
+    say(detail::concat("Reference: ", dpo.reference_adapters.empty()
+                                          ? "the base with adapters off"
+                                          : "a frozen copy of --adapters as loaded"));
+    const int64_t trainable = engine_->trainable_elements();
+    int64_t all = 0;
+    for (const auto& parameter : model_.model->named_parameters()) all += parameter.tensor.numel();
+    say(detail::concat("Trainable parameters: ", trainable, " of ", all, " (",
+                       static_cast<double>(trainable * 10000 / all) / 100.0, " %), LoRA rank ", adapter_.config.r,
+                       " on ", adapter_.modules.size(), " projections"));
+    say(data::describe_first_pair(*train_data_, *tokenizer_.tokenizer));
+    say("Output: " + decision_.run_dir.string());
+  }
+
+  JobSummary train() {
+    TrainerState state;
+    if (decision_.checkpoint) {
+      const std::string source = (*decision_.checkpoint / "trainer_state.json").string();
+      const std::string text = checkpoint::load_checkpoint(*decision_.checkpoint, *engine_);
+      state = trainer_state_from_json(parse_json(text, source), source);
+      say(detail::concat("Resuming from ", decision_.checkpoint->string(), " at step ", state.global_step));
+    }
+    TrainerContext surroundings{.clock = context_.clock, .logger = context_.logger.get(), .stop = context_.stop};
+    surroundings.callbacks.on_log = [&](const std::string& line, const nlohmann::ordered_json& record) {
+      if (!is_first()) return;
+      context_.logger->info(line);
+      append_log(decision_.run_dir, record);
+    };
+    surroundings.callbacks.on_save = [&](const TrainerState& now) { save(now); };
+    Trainer trainer(*engine_, objective_, trainer_options(options_, tokenizer_), surroundings);
+    const RunSummary result = trainer.run(train_, held_out_, state);
+    JobSummary summary{.run_dir = decision_.run_dir, .last_checkpoint = last_saved_, .steps = result.steps,
+                       .finished = result.finished};
+    if (result.finished) conclude(result);
+    return summary;
+  }
+
+  void save(const TrainerState& state) {
+    const checkpoint::CheckpointContents contents{
+        .write_weights = [&](const fs::path& folder, const std::vector<nn::NamedParameter>& masters) {
+          peft::save_adapter(folder.string(), adapter_.config, saved_adapter(masters), kPolicyAdapter);
+          write_args(folder);
+        },
+        .trainer_state = [&] { return to_json(state); }};
+    last_saved_ = checkpoint::save_checkpoint(decision_.run_dir, state.global_step, *engine_, contents);
+    if (is_first()) tidy_checkpoints(decision_.run_dir, options_.save_total_limit);
+    say("Saved " + last_saved_.string());
+  }
+
+  std::vector<nn::NamedParameter> saved_adapter(std::vector<nn::NamedParameter> masters) {
+    if (options_.lora_dtype == "bfloat16") {
+      for (auto& parameter : masters) parameter.tensor = parameter.tensor.to(at::kBFloat16);
+    }
+    return masters;
+  }
+
+  void write_args(const fs::path& folder) {
+    write_file_atomic(folder / "args.json", dump_json(args_, {.indent = 2}) + "\n");
+  }
+
+  void conclude(const RunSummary& result) {
+    if (is_first()) finish_run(decision_.run_dir, result.steps);
+    say(train_->origin().report.summary());
+    say(detail::concat("Finished ", result.steps, " steps; last loss ", result.last_loss, "; adapter in ",
+                       last_saved_.empty() ? decision_.run_dir.string() : last_saved_.string()));
+  }
+
+  JobContext context_;
+  DpoJobOptions options_;
+  data::TokenizerFolder tokenizer_;
+  models::PretrainedModel model_;
+  peft::LoraSummary adapter_;
+  std::shared_ptr<const data::DpoDataset> train_data_;
+  std::shared_ptr<const data::Dataset> train_, held_out_;
+  std::optional<comm::DeviceMesh> mesh_;
+  nlohmann::ordered_json args_;
+  RunDecision decision_;
+  std::optional<parallel::ShardedModel> engine_;
+  std::shared_ptr<const DpoObjective> objective_;
+  fs::path last_saved_;
+};
+
+}  // namespace
+
+JobSummary run_dpo_job(const DpoJobOptions& options, const JobContext& context) {
+  APUS_CHECK(context.world && context.logger && context.clock, ConfigError,
+             "a job needs a communicator, a logger and a clock");
+  try {
+    return DpoJob(options, context).run();
+  } catch (const std::exception& error) {
+    context.world->abort(error.what());
+    throw;
+  }
+}
+
+}  // namespace apus::train

@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apus/base/error.h"
+#include "apus/base/json.h"
+#include "apus/optim/schedule.h"
+#include "apus/train/dpo_job.h"
+#include "apus/train/job_settings.h"
+
+namespace apus::train {
+namespace {
+
+void check_choice(const std::string& flag, const std::string& value, const std::vector<std::string>& allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
+  std::string list;
+  for (const std::string& word : allowed) list += (list.empty() ? "" : ", ") + word;
+  throw ConfigError(detail::concat("--", flag, " ", value, " is not one of ", list));
+}
+
+void check_positive(const std::string& flag, int64_t value) {
+  APUS_CHECK(value >= 1, ConfigError, "--", flag, " must be at least 1, got ", value);
+}
+
+void check_not_negative(const std::string& flag, double value) {
+  APUS_CHECK(std::isfinite(value) && value >= 0, ConfigError, "--", flag, " must not be negative, got ", value);
+}
+
+void check_sizes(const DpoJobOptions& options) {
+  check_positive("per_device_train_batch_size", options.per_device_train_batch_size);
+  check_positive("per_device_eval_batch_size", options.per_device_eval_batch_size);
+  check_positive("lora_rank", options.lora_rank);
+  check_positive("logging_steps", options.logging_steps);
+  check_positive("ddp_timeout", options.ddp_timeout);
+  if (options.max_length) check_positive("max_length", *options.max_length);
+  if (options.save_total_limit) check_positive("save_total_limit", *options.save_total_limit);
+  if (options.gradient_accumulation_steps) {
+    check_positive("gradient_accumulation_steps", *options.gradient_accumulation_steps);
+  }
+  check_not_negative("save_steps", static_cast<double>(options.save_steps));
+  check_not_negative("dataloader_num_workers", static_cast<double>(options.dataloader_num_workers));
+  check_positive("dataloader_prefetch_factor", options.dataloader_prefetch_factor);
+  APUS_CHECK(options.max_steps > 0 || options.num_train_epochs > 0, ConfigError,
+             "--num_train_epochs must be positive where --max_steps is not given, got ", options.num_train_epochs);
+}
+
+void check_numbers(const DpoJobOptions& options) {
+  check_not_negative("learning_rate", options.learning_rate);
+  check_not_negative("weight_decay", options.weight_decay);
+  check_not_negative("lora_alpha", options.lora_alpha);
+  check_not_negative("adam_epsilon", options.adam_epsilon);
+  check_not_negative("max_grad_norm", options.max_grad_norm);
+  for (const double beta : {options.adam_beta1, options.adam_beta2}) {
+    APUS_CHECK(beta >= 0 && beta < 1, ConfigError, "--adam_beta1 and --adam_beta2 lie in [0, 1), got ", beta);
+  }
+  APUS_CHECK(options.beta > 0 && std::isfinite(options.beta), ConfigError, "--beta must be positive, got ", options.beta);
+  APUS_CHECK(options.lora_dropout >= 0 && options.lora_dropout < 1, ConfigError, "--lora_dropout lies in [0, 1), got ",
+             options.lora_dropout);
+  APUS_CHECK(options.split_dataset_ratio >= 0 && options.split_dataset_ratio < 1, ConfigError,
+             "--split_dataset_ratio lies in [0, 1), got ", options.split_dataset_ratio);
+}
+
+void check_words(const DpoJobOptions& options) {
+  check_choice("truncation_strategy", options.truncation_strategy, {"delete", "left", "right"});
+  check_choice("dpo_reduction", options.dpo_reduction, {"pairs", "microbatch"});
+  check_choice("lora_dtype", options.lora_dtype, {"float32", "bfloat16"});
+  check_choice("lr_scheduler_type", options.lr_scheduler_type, optim::schedule_types());
+  if (options.torch_dtype) check_choice("torch_dtype", *options.torch_dtype, {"float32", "bfloat16"});
+  if (options.deepspeed != "" && options.deepspeed != "zero0" && options.deepspeed != "zero2") {
+    throw NotSupported(detail::concat("--deepspeed ", options.deepspeed, " is not supported yet; zero0 and zero2 are"));
+  }
+}
+
+void check_combinations(const DpoJobOptions& options) {
+  APUS_CHECK(!options.model.empty(), ConfigError, "--model is missing: the folder of the model to train");
+  APUS_CHECK(!options.dataset.empty(), ConfigError, "--dataset is missing: one or more .jsonl files");
+  APUS_CHECK(!options.ref_adapters || !options.adapters.empty(), ConfigError,
+             "--ref_adapters needs --adapters: a new adapter's reference is the base with adapters off");
+  if (options.ref_adapters && *options.ref_adapters != "none") {
+    throw NotSupported(detail::concat("--ref_adapters ", *options.ref_adapters,
+                                      " is not supported yet; `none` (the base) or leaving it out (a frozen copy of "
+                                      "--adapters) are"));
+  }
+  APUS_CHECK(options.target_regex.empty() || options.target_modules.empty() ||
+                 options.target_modules == std::vector<std::string>{"all-linear"},
+             ConfigError, "--target_modules and --target_regex exclude each other");
+  APUS_CHECK(options.val_dataset.empty() || options.split_dataset_ratio == 0, ConfigError,
+             "--val_dataset and --split_dataset_ratio exclude each other");
+}
+
+std::string dtype_word(const DpoJobOptions& options) {
+  if (!options.bf16) return options.torch_dtype.value_or("");
+  const std::string wanted = *options.bf16 ? "bfloat16" : "float32";
+  APUS_CHECK(!options.torch_dtype || *options.torch_dtype == wanted, ConfigError, "--bf16 ",
+             *options.bf16 ? "true" : "false", " and --torch_dtype ", *options.torch_dtype, " contradict each other");
+  return wanted;
+}
+
+template <typename T>
+nlohmann::ordered_json or_null(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+}
+
+void put_model(nlohmann::ordered_json& json, const DpoJobOptions& options) {
+  json["rlhf_type"] = "dpo";
+  json["train_type"] = "lora";
+  json["model"] = options.model;
+  json["torch_dtype"] = or_null(options.torch_dtype);
+  json["bf16"] = or_null(options.bf16);
+  json["adapters"] = options.adapters;
+  json["ref_adapters"] = or_null(options.ref_adapters);
+  json["lora_rank"] = options.lora_rank;
+  json["lora_alpha"] = options.lora_alpha;
+  json["lora_dropout"] = options.lora_dropout;
+  json["target_modules"] = options.target_modules;
+  json["target_regex"] = options.target_regex;
+  json["use_rslora"] = options.use_rslora;
+  json["lora_dtype"] = options.lora_dtype;
+}
+
+void put_data(nlohmann::ordered_json& json, const DpoJobOptions& options) {
+  json["dataset"] = options.dataset;
+  json["val_dataset"] = options.val_dataset;
+  json["split_dataset_ratio"] = options.split_dataset_ratio;
+  json["max_length"] = or_null(options.max_length);
+  json["truncation_strategy"] = options.truncation_strategy;
+  json["use_chat_template"] = options.use_chat_template;
+  json["system"] = or_null(options.system);
+  json["strict"] = options.strict;
+  json["padding_free"] = options.padding_free;
+  json["dataloader_num_workers"] = options.dataloader_num_workers;
+  json["dataloader_prefetch_factor"] = options.dataloader_prefetch_factor;
+  json["dataloader_drop_last"] = options.dataloader_drop_last;
+  json["train_dataloader_shuffle"] = options.train_dataloader_shuffle;
+}
+
+void put_numbers(nlohmann::ordered_json& json, const DpoJobOptions& options) {
+  json["num_train_epochs"] = options.num_train_epochs;
+  json["max_steps"] = options.max_steps;
+  json["per_device_train_batch_size"] = options.per_device_train_batch_size;
+  json["per_device_eval_batch_size"] = options.per_device_eval_batch_size;
+  json["gradient_accumulation_steps"] = or_null(options.gradient_accumulation_steps);
+  json["logging_steps"] = options.logging_steps;
+  json["save_steps"] = options.save_steps;
+  json["eval_steps"] = or_null(options.eval_steps);
+  json["save_total_limit"] = or_null(options.save_total_limit);
+  json["learning_rate"] = options.learning_rate;
+  json["lr_scheduler_type"] = options.lr_scheduler_type;
+  json["lr_scheduler_kwargs"] = options.lr_scheduler_kwargs;
+  json["warmup_ratio"] = options.warmup_ratio;
+  json["warmup_steps"] = options.warmup_steps;
+  json["weight_decay"] = options.weight_decay;
+  json["adam_beta1"] = options.adam_beta1;
+  json["adam_beta2"] = options.adam_beta2;
+  json["adam_epsilon"] = options.adam_epsilon;
+  json["max_grad_norm"] = options.max_grad_norm;
+  json["beta"] = options.beta;
+  json["dpo_reduction"] = options.dpo_reduction;
+  json["seed"] = options.seed;
+  json["data_seed"] = or_null(options.data_seed);
+}
+
+}  // namespace
+
+DpoJobOptions resolve_dpo_job(DpoJobOptions options, int world) {
+  check_combinations(options);
+  check_sizes(options);
+  check_numbers(options);
+  check_words(options);
+  const std::string dtype = dtype_word(options);
+  if (!dtype.empty()) options.torch_dtype = dtype;
+  if (!options.gradient_accumulation_steps) {
+    const int64_t rows = options.per_device_train_batch_size * world;
+    options.gradient_accumulation_steps = std::max<int64_t>(1, (16 + rows - 1) / rows);
+  }
+  if (!options.eval_steps) options.eval_steps = options.save_steps;
+  if (!options.data_seed) options.data_seed = options.seed;
+  if (!options.target_regex.empty()) options.target_modules.clear();
+  if (options.output_dir.empty()) {
+    const std::filesystem::path model = std::filesystem::path(options.model) / "";
+    options.output_dir = "output/" + model.parent_path().filename().string();
+  }
+  return options;
+}
+
+nlohmann::ordered_json to_json(const DpoJobOptions& options) {
+  nlohmann::ordered_json json;
+  put_model(json, options);
+  put_data(json, options);
+  put_numbers(json, options);
+  json["deepspeed"] = options.deepspeed;
+  json["gradient_checkpointing"] = options.gradient_checkpointing;
+  json["ddp_timeout"] = options.ddp_timeout;
+  json["output_dir"] = options.output_dir;
+  json["add_version"] = options.add_version;
+  json["overwrite"] = options.overwrite;
+  json["resume_from_checkpoint"] = options.resume_from_checkpoint;
+  return json;
+}
+
+nlohmann::ordered_json strategy_json(const DpoJobOptions& options, int world) {
+  const int64_t accumulation = options.gradient_accumulation_steps.value_or(1);
+  const parallel::ShardedModelOptions engine = engine_options(options);
+  nlohmann::ordered_json json;
+  json["train_batch_size"] = options.per_device_train_batch_size * accumulation * world;
+  json["train_micro_batch_size_per_gpu"] = options.per_device_train_batch_size;
+  json["gradient_accumulation_steps"] = accumulation;
+  json["gradient_clipping"] = options.max_grad_norm;
+  json["bf16"] = {{"enabled", options.torch_dtype == "bfloat16"}};
+  json["zero_optimization"] = {{"stage", engine.policy.grad_shard ? 2 : 0}};
+  json["zero_optimization"]["reduce_bucket_size"] = engine.bucket_elements;
+  if (engine.policy.opt_shard) json["zero_optimization"]["allgather_bucket_size"] = engine.bucket_elements;
+  return json;
+}
+
+}  // namespace apus::train

@@ -1,0 +1,86 @@
+#include "apus/train/job_settings.h"
+
+#include "apus/data/collator.h"
+
+namespace apus::train {
+
+parallel::ShardedModelOptions engine_options(const DpoJobOptions& options) {
+  parallel::ShardedModelOptions engine;
+  if (options.deepspeed == "zero2") {
+    engine.policy = parallel::Zero2();
+  } else {
+    engine.policy = parallel::Ddp();
+  }
+  engine.recompute = options.gradient_checkpointing ? parallel::Recompute::kBlock : parallel::Recompute::kNone;
+  if (options.torch_dtype) engine.compute_dtype = *options.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  return engine;
+}
+
+peft::LoraConfig lora_config(const DpoJobOptions& options) {
+  peft::LoraConfig config{.r = options.lora_rank,
+                          .lora_alpha = options.lora_alpha,
+                          .lora_dropout = options.lora_dropout,
+                          .use_rslora = options.use_rslora,
+                          .base_model_name_or_path = options.model};
+  if (options.target_regex.empty()) {
+    config.targets = peft::LoraTargets::from_names(options.target_modules);
+  } else {
+    config.targets.regex = options.target_regex;
+  }
+  return config;
+}
+
+DpoOptions dpo_options(const DpoJobOptions& options) {
+  DpoOptions dpo{.beta = options.beta, .policy_adapters = {kPolicyAdapter}};
+  if (options.dpo_reduction == "microbatch") dpo.reduction = DpoReduction::kMicrobatch;
+  if (!options.adapters.empty() && !options.ref_adapters) dpo.reference_adapters = {kReferenceAdapter};
+  return dpo;
+}
+
+data::DpoPrepareOptions prepare_options(const DpoJobOptions& options, DatasetPart part, int64_t max_length,
+                                        const Clock& clock) {
+  data::DpoPrepareOptions prepare;
+  const bool held_out = part == DatasetPart::kHeldOut;
+  prepare.read.files = held_out ? options.val_dataset : options.dataset;
+  prepare.read.flag = held_out ? "--val_dataset" : "--dataset";
+  prepare.read.max_length = max_length;
+  prepare.read.strict = options.strict;
+  if (options.truncation_strategy == "right") prepare.read.truncation = data::Truncation::kRight;
+  if (options.truncation_strategy == "left") prepare.read.truncation = data::Truncation::kLeft;
+  prepare.encode.use_chat_template = options.use_chat_template;
+  prepare.encode.system = options.system;
+  prepare.encode.clock = &clock;
+  prepare.workers = std::max<int64_t>(1, options.dataloader_num_workers);
+  return prepare;
+}
+
+TrainerOptions trainer_options(const DpoJobOptions& options, const data::TokenizerFolder& tokenizer) {
+  TrainerOptions trainer;
+  trainer.num_train_epochs = options.num_train_epochs;
+  trainer.max_steps = options.max_steps;
+  trainer.micro_batch_rows = options.per_device_train_batch_size;
+  trainer.eval_batch_rows = options.per_device_eval_batch_size;
+  trainer.accumulation = options.gradient_accumulation_steps.value_or(1);
+  trainer.drop_last = options.dataloader_drop_last;
+  trainer.shuffle = options.train_dataloader_shuffle;
+  trainer.data_seed = static_cast<uint64_t>(options.data_seed.value_or(options.seed));
+  trainer.collate.layout = options.padding_free ? data::BatchLayout::kPacked : data::BatchLayout::kPadded;
+  trainer.collate.pad_id = data::padding_id(tokenizer);
+  trainer.loader_workers = options.dataloader_num_workers;
+  trainer.prefetch_factor = options.dataloader_prefetch_factor;
+  trainer.lr_scheduler_type = options.lr_scheduler_type;
+  trainer.lr_scheduler_kwargs = options.lr_scheduler_kwargs;
+  trainer.warmup = {.warmup_ratio = options.warmup_ratio, .warmup_steps = options.warmup_steps};
+  trainer.update = {.lr = options.learning_rate,
+                    .beta1 = options.adam_beta1,
+                    .beta2 = options.adam_beta2,
+                    .epsilon = options.adam_epsilon,
+                    .weight_decay = options.weight_decay,
+                    .max_grad_norm = options.max_grad_norm};
+  trainer.logging_steps = options.logging_steps;
+  trainer.save_steps = options.save_steps;
+  trainer.eval_steps = options.eval_steps.value_or(options.save_steps);
+  return trainer;
+}
+
+}  // namespace apus::train

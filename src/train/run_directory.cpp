@@ -1,0 +1,264 @@
+#include "apus/train/run_directory.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "apus/base/error.h"
+#include "apus/base/file.h"
+#include "apus/base/json.h"
+#include "apus/checkpoint/checkpoint.h"
+#include "apus/checkpoint/manifest.h"
+
+namespace apus::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kArgs = "args.json";
+constexpr const char* kLog = "logging.jsonl";
+constexpr const char* kFinished = "run.json";
+constexpr const char* kWorldKey = "world_size";
+
+/// An earlier run below output_dir.
+struct Version {
+  int64_t number = -1;
+  fs::path path;
+  nlohmann::json args;
+  bool finished = false;
+};
+
+/// N of "vN-...", or nothing.
+std::optional<int64_t> version_number(const std::string& name) {
+  const size_t dash = name.find('-');
+  if (name.size() < 3 || name[0] != 'v' || dash == std::string::npos || dash < 2 || dash > 10) return std::nullopt;
+  const std::string digits = name.substr(1, dash - 1);
+  if (!std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; })) return std::nullopt;
+  return std::stoll(digits);
+}
+
+std::optional<Version> read_version(const fs::path& path, int64_t number) {
+  if (!fs::exists(path / kArgs)) return std::nullopt;
+  return Version{number, path, load_json_file(path / kArgs), fs::exists(path / kFinished)};
+}
+
+/// Earlier runs, newest first.
+std::vector<Version> versions(const RunDirectoryOptions& options) {
+  std::vector<Version> found;
+  if (!fs::is_directory(options.output_dir)) return found;
+  if (!options.add_version) {
+    if (auto version = read_version(options.output_dir, 0)) found.push_back(std::move(*version));
+    return found;
+  }
+  for (const auto& entry : fs::directory_iterator(options.output_dir)) {
+    const auto number = version_number(entry.path().filename().string());
+    if (!number || !entry.is_directory()) continue;
+    if (auto version = read_version(entry.path(), *number)) found.push_back(std::move(*version));
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.number > b.number; });
+  return found;
+}
+
+/// The highest number in use, also by folders without args.json.
+int64_t last_number(const fs::path& output_dir) {
+  int64_t last = -1;
+  if (!fs::is_directory(output_dir)) return last;
+  for (const auto& entry : fs::directory_iterator(output_dir)) {
+    last = std::max(last, version_number(entry.path().filename().string()).value_or(-1));
+  }
+  return last;
+}
+
+bool is_compared(const std::string& key) {
+  const auto& skipped = uncompared_keys();
+  return std::find(skipped.begin(), skipped.end(), key) == skipped.end();
+}
+
+/// "learning_rate: was 1e-4, is 2e-4" for every compared key that differs.
+std::vector<std::string> differences(const nlohmann::json& before, const nlohmann::json& now) {
+  std::vector<std::string> lines;
+  const auto compare = [&](const std::string& key) {
+    const nlohmann::json old_value = before.contains(key) ? before.at(key) : nlohmann::json();
+    const nlohmann::json new_value = now.contains(key) ? now.at(key) : nlohmann::json();
+    if (is_compared(key) && old_value != new_value) {
+      lines.push_back(detail::concat(key, ": was ", dump_json(old_value), ", is ", dump_json(new_value)));
+    }
+  };
+  for (const auto& [key, value] : now.items()) compare(key);
+  for (const auto& [key, value] : before.items()) {
+    if (!now.contains(key)) compare(key);
+  }
+  return lines;
+}
+
+void refuse_other_world(const Version& version, const nlohmann::json& now) {
+  if (!version.args.contains(kWorldKey) || version.args.at(kWorldKey) == now.at(kWorldKey)) return;
+  nlohmann::json same_world = now;
+  same_world[kWorldKey] = version.args.at(kWorldKey);
+  if (!differences(version.args, same_world).empty()) return;
+  throw ConfigError(detail::concat(version.path.string(), " was started with ", dump_json(version.args.at(kWorldKey)),
+                                   " ranks and is not finished, this run has ", dump_json(now.at(kWorldKey)),
+                                   "; start it with as many ranks, or choose another --output_dir "
+                                   "(or --resume_from_checkpoint none)"));
+}
+
+fs::path new_run_dir(const RunDirectoryOptions& options, Clock& clock) {
+  if (!options.add_version) return options.output_dir;
+  const std::time_t now = std::chrono::system_clock::to_time_t(clock.wall_now());
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::array<char, 32> stamp{};
+  std::strftime(stamp.data(), stamp.size(), "%Y%m%d-%H%M%S", &local);
+  return options.output_dir / detail::concat("v", last_number(options.output_dir) + 1, "-", stamp.data());
+}
+
+void refuse_foreign_folder(const RunDirectoryOptions& options, bool has_version) {
+  const bool is_used = fs::is_directory(options.output_dir) && !fs::is_empty(options.output_dir);
+  APUS_CHECK(options.add_version || options.overwrite || has_version || !is_used, ConfigError,
+             options.output_dir.string(), " holds files of something else; choose another --output_dir, or give "
+             "--add_version true or --overwrite true");
+}
+
+void resume_at(RunDecision& decision) {
+  const auto checkpoints = checkpoint::whole_checkpoints(decision.run_dir);
+  if (!checkpoints.empty()) decision.checkpoint = checkpoints.back().path;
+}
+
+/// The step of a log record, or nothing.
+std::optional<int64_t> step_of(const nlohmann::json& record) {
+  const auto found = record.find("global_step/max_steps");
+  if (found == record.end() || !found->is_string()) return std::nullopt;
+  return std::stoll(found->get<std::string>());
+}
+
+/// Records of logging.jsonl; a torn last line is left out.
+std::vector<std::pair<std::string, nlohmann::json>> log_records(const fs::path& run_dir) {
+  std::vector<std::pair<std::string, nlohmann::json>> records;
+  if (!fs::exists(run_dir / kLog)) return records;
+  std::istringstream lines(read_file(run_dir / kLog));
+  for (std::string line; std::getline(lines, line);) {
+    nlohmann::json record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (record.is_object()) records.emplace_back(line, std::move(record));
+  }
+  return records;
+}
+
+void point(const fs::path& link, const fs::path& target) {
+  const fs::path fresh = link.string() + ".new";
+  fs::remove(fresh);
+  fs::create_directory_symlink(target.filename(), fresh);
+  fs::rename(fresh, link);
+}
+
+}  // namespace
+
+const std::vector<std::string>& uncompared_keys() {
+  static const std::vector<std::string> keys = {
+      "output_dir",      "overwrite",        "report_to",   "logging_steps",          "save_steps",
+      "save_total_limit", "ddp_timeout",     "dataloader_num_workers", "dataloader_prefetch_factor",
+      "resume_from_checkpoint", "add_version"};
+  return keys;
+}
+
+RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOptions& options, Clock& clock) {
+  const nlohmann::json now = nlohmann::json::parse(args.dump());
+  const std::vector<Version> earlier = versions(options);
+  refuse_foreign_folder(options, !earlier.empty());
+  RunDecision decision;
+  if (options.resume != "auto" && options.resume != "none") {
+    checkpoint::read_manifest(options.resume);
+    decision.run_dir = new_run_dir(options, clock);
+    decision.checkpoint = options.resume;
+    return decision;
+  }
+  const auto unfinished =
+      std::find_if(earlier.begin(), earlier.end(), [](const Version& version) { return !version.finished; });
+  if (options.resume == "auto" && !options.overwrite) {
+    if (!earlier.empty() && earlier.front().finished && differences(earlier.front().args, now).empty()) {
+      decision.run_dir = earlier.front().path;
+      decision.was_complete = true;
+      return decision;
+    }
+    if (unfinished != earlier.end()) {
+      refuse_other_world(*unfinished, now);
+      decision.differences = differences(unfinished->args, now);
+      if (decision.differences.empty()) {
+        decision.run_dir = unfinished->path;
+        resume_at(decision);
+        return decision;
+      }
+    }
+  }
+  APUS_CHECK(options.add_version || options.overwrite || earlier.empty(), ConfigError, options.output_dir.string(),
+             " holds a run with other settings (", decision.differences.empty() ? "finished" : decision.differences[0],
+             "); choose another --output_dir, or give --overwrite true");
+  decision.run_dir = new_run_dir(options, clock);
+  return decision;
+}
+
+void open_run(const RunDecision& decision, const nlohmann::ordered_json& args) {
+  ensure_directory(decision.run_dir);
+  std::error_code ignored;
+  fs::remove(decision.run_dir / kFinished, ignored);
+  int64_t step = 0;
+  if (decision.checkpoint && decision.checkpoint->parent_path() == decision.run_dir) {
+    step = std::stoll(decision.checkpoint->filename().string().substr(std::string("checkpoint-").size()));
+  }
+  std::string kept;
+  for (const auto& [line, record] : log_records(decision.run_dir)) {
+    if (step_of(record).value_or(0) <= step) kept += line + "\n";
+  }
+  write_file_atomic(decision.run_dir / kLog, step > 0 ? kept : "");
+  write_file_atomic(decision.run_dir / kArgs, dump_json(args, {.indent = 2}) + "\n");
+}
+
+void append_log(const fs::path& run_dir, const nlohmann::ordered_json& record) {
+  std::ofstream log(run_dir / kLog, std::ios::app);
+  log << dump_json(record) << "\n" << std::flush;
+  if (!log) throw FileError("write", run_dir / kLog, errno);
+}
+
+void finish_run(const fs::path& run_dir, int64_t steps) {
+  const nlohmann::ordered_json json = {{"finished", true}, {"steps", steps}};
+  write_file_atomic(run_dir / kFinished, dump_json(json, {.indent = 2}) + "\n");
+}
+
+std::optional<int64_t> best_step(const fs::path& run_dir, const std::vector<int64_t>& steps) {
+  std::optional<int64_t> best;
+  double lowest = 0.0;
+  for (const auto& [line, record] : log_records(run_dir)) {
+    const auto step = step_of(record);
+    const auto loss = record.find("eval_loss");
+    if (!step || loss == record.end() || !loss->is_number()) continue;
+    if (std::find(steps.begin(), steps.end(), *step) == steps.end()) continue;
+    if (!best || loss->get<double>() < lowest) {
+      best = step;
+      lowest = loss->get<double>();
+    }
+  }
+  return best;
+}
+
+void tidy_checkpoints(const fs::path& run_dir, std::optional<int64_t> save_total_limit) {
+  auto checkpoints = checkpoint::whole_checkpoints(run_dir);
+  if (checkpoints.empty()) return;
+  std::vector<int64_t> steps;
+  for (const auto& found : checkpoints) steps.push_back(found.step);
+  const std::optional<int64_t> best = best_step(run_dir, steps);
+  point(run_dir / "last", checkpoints.back().path);
+  auto surplus = static_cast<int64_t>(checkpoints.size()) - save_total_limit.value_or(static_cast<int64_t>(checkpoints.size()));
+  for (const auto& found : checkpoints) {
+    if (best && found.step == *best) point(run_dir / "best", found.path);
+    const bool keep = found.step == steps.back() || (best && found.step == *best);
+    if (surplus <= 0 || keep) continue;
+    fs::remove_all(found.path);
+    --surplus;
+  }
+}
+
+}  // namespace apus::train
