@@ -41,7 +41,7 @@ def simple_tokens(text):
     return TOKEN.findall(text)
 
 
-# ---- the base model's own tokenizer, far enough to know an answer's first token ----
+# ---- the base model's own tokenizer ----
 
 def byte_alphabet():
     """The printable stand-in of every byte in a byte-level BPE vocabulary."""
@@ -53,8 +53,14 @@ def byte_alphabet():
     return table
 
 
-class BpeFirstToken:
-    """First token of a text under a byte-level BPE tokenizer.json with Qwen2's split rule."""
+class BaseTokenizer:
+    """Pieces of a text under a byte-level BPE tokenizer.json with Qwen2's split rule.
+
+    Python's `re` has no \p{L} and \p{N}; word characters without digits and digits stand in for them, which is
+    the same on these texts. Special tokens and NFC are left out: the texts need neither.
+    """
+    SPLIT = re.compile(r"'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])|(?:[^\r\n\w]|_)?[^\W\d_]+|\d"
+                       r"| ?(?:[^\s\w]|_)+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
     def __init__(self, path):
         model = json.loads(Path(path).read_text(encoding="utf-8"))["model"]
@@ -62,24 +68,17 @@ class BpeFirstToken:
         self.ranks = {pair: rank for rank, pair in enumerate(pairs)}
         self.alphabet = byte_alphabet()
 
-    def __call__(self, text):
-        parts = [self.alphabet[b] for b in self.first_piece(text).encode("utf-8")]
+    def merge(self, word):
+        parts = [self.alphabet[b] for b in word.encode("utf-8")]
         while len(parts) > 1:
-            ranked = [(self.ranks.get(pair, math.inf), i) for i, pair in enumerate(zip(parts, parts[1:]))]
-            rank, i = min(ranked)
+            rank, i = min((self.ranks.get(pair, math.inf), i) for i, pair in enumerate(zip(parts, parts[1:])))
             if rank == math.inf:
                 break
             parts[i:i + 2] = [parts[i] + parts[i + 1]]
-        return parts[0]
+        return parts
 
-    @staticmethod
-    def first_piece(text):
-        """What `[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+` takes from the start."""
-        start = 0 if text[0].isalpha() or text[0].isdigit() else 1
-        end = start
-        while end < len(text) and text[end].isalpha():
-            end += 1
-        return text[:max(end, 1)]
+    def __call__(self, text):
+        return [part for word in self.SPLIT.findall(text) for part in self.merge(word)]
 
 
 # ---- reading ----
@@ -161,9 +160,11 @@ def share_longer(rows, measure):
     return score / len(rows)
 
 
-def check_lengths(name, rows, problems):
+def check_lengths(name, rows, tokenize, problems):
     measures = {"characters": len, "tokens": lambda text: len(simple_tokens(text)),
                 "bytes": lambda text: len(text.encode("utf-8"))}
+    if tokenize:
+        measures["the base's tokens"] = lambda text: len(tokenize(text))
     same = [row for row in rows if language(row["chosen"]) == language(row["rejected"])]
     groups = {"all": rows, "same language": same}
     groups.update({code: [r for r in same if language(r["prompt"]) == code] for code in ("en", "zh")})
@@ -205,11 +206,11 @@ def two_fold(rows, first):
     return sum(parts) / len(rows)
 
 
-def check_first_tokens(train, held_out, tokenizer, problems):
+def check_first_tokens(train, held_out, tokenize, problems):
     notions = {"first character": lambda text: text[0], "first two characters": lambda text: text[:2],
                "first word": lambda text: simple_tokens(text)[0].lower()}
-    if tokenizer and Path(tokenizer).exists():
-        notions["first token of the base"] = BpeFirstToken(tokenizer)
+    if tokenize:
+        notions["first token of the base"] = lambda text: tokenize(text)[0]
     for notion, first in notions.items():
         scores = fit_first(train, first)
         figures = {"train, as fitted": apply_first(train, first, scores), "train, two folds": two_fold(train, first),
@@ -229,13 +230,14 @@ def main():
     parser.add_argument("--tokenizer", default=HERE.parent / "base" / "tokenizer.json")
     options = parser.parse_args()
     problems = []
+    tokenize = BaseTokenizer(options.tokenizer) if Path(options.tokenizer).exists() else None
     train, held_out = (read_rows(options.train, "train", problems), read_rows(options.eval, "eval", problems))
     if train and held_out:
         check_prompts(train, held_out, problems)
         for name, rows in (("train", train), ("eval", held_out)):
             check_languages(name, rows, problems)
-            check_lengths(name, rows, problems)
-        check_first_tokens(train, held_out, options.tokenizer, problems)
+            check_lengths(name, rows, tokenize, problems)
+        check_first_tokens(train, held_out, tokenize, problems)
     for problem in problems:
         print(f"check_preferences: {problem}", file=sys.stderr)
     print("preference data: " + (f"{len(problems)} rules broken" if problems else "every rule holds"))
