@@ -104,6 +104,8 @@ struct Tokenizer::State {
   std::vector<AddedToken> added;
   std::unordered_map<std::string, int32_t> added_ids;
   std::unordered_map<int32_t, std::string> added_names;
+  // What a token decodes to: its content as it is looked for, so normalised where the token is.
+  std::unordered_map<int32_t, std::string> added_texts;
   AddedTokenMatcher raw_matcher;
   AddedTokenMatcher normalized_matcher;
 
@@ -137,13 +139,10 @@ void Tokenizer::State::add_tokens() {
     added_names[token.id] = token.content;
   }
   for (const AddedToken& token : added) {
-    if (!token.normalized) {
-      raw_matcher.add(token.content, token);
-      continue;
-    }
     AlignedText content{token.content, false, {}};
-    if (normalizer) normalizer->apply(content);
-    normalized_matcher.add(content.text, token);
+    if (token.normalized && normalizer) normalizer->apply(content);
+    (token.normalized ? normalized_matcher : raw_matcher).add(content.text, token);
+    added_texts[token.id] = std::move(content.text);
   }
 }
 
@@ -153,10 +152,10 @@ void Tokenizer::State::fill_decoder() {
   special.assign(static_cast<size_t>(limit), false);
   decoded_ranges.resize(static_cast<size_t>(limit));
   for (int32_t id = 0; id < limit; ++id) {
-    const auto name = added_names.find(id);
+    const auto content = added_texts.find(id);
     const auto begin = static_cast<uint32_t>(decoded.size());
-    if (name != added_names.end())
-      decoded += bytes_of_name(name->second);
+    if (content != added_texts.end())
+      decoded += bytes_of_name(content->second);
     else if (model->vocabulary().has(id))
       decoded += bytes_of_name(model->vocabulary().name(id));
     decoded_ranges[static_cast<size_t>(id)] = {begin, static_cast<uint32_t>(decoded.size())};
