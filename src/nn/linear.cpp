@@ -60,12 +60,14 @@ LoraAdapter& Linear::add_adapter(const std::string& name, const LoraOptions& opt
   APUS_CHECK(!adapters_.contains(name), ConfigError, "this layer already has an adapter named '", name, "'");
   APUS_CHECK(options.rank >= 1, ConfigError, "adapter '", name, "': the rank must be 1 or more, it is ",
              options.rank);
-  const auto like = weight_OI_.options().dtype(dtype).requires_grad(true);
+  const auto trainable_zeros = [&](int64_t rows, int64_t columns) {
+    return at::zeros({rows, columns}, weight_OI_.options().dtype(dtype)).set_requires_grad(true);
+  };
   LoraAdapter adapter;
-  adapter.a_RI = register_parameter("lora_A." + name + ".weight",
-                                    at::zeros({options.rank, options_.in_features}, like));
-  adapter.b_OR = register_parameter("lora_B." + name + ".weight",
-                                    at::zeros({options_.out_features, options.rank}, like));
+  adapter.a_RI =
+      register_parameter("lora_A." + name + ".weight", trainable_zeros(options.rank, options_.in_features));
+  adapter.b_OR =
+      register_parameter("lora_B." + name + ".weight", trainable_zeros(options_.out_features, options.rank));
   adapter.scaling = options.scaling();
   return adapters_.emplace(name, std::move(adapter)).first->second;
 }
