@@ -14,16 +14,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::optional<ChatTemplate> make_template(const TokenizerFolder& folder) {
-  if (!folder.chat_template) return std::nullopt;
-  SpecialTokens tokens{folder.config.bos_token, folder.config.eos_token, folder.config.pad_token,
-                       folder.config.unk_token};
-  return ChatTemplate(JinjaTemplate::parse(*folder.chat_template, "chat_template"), std::move(tokens));
-}
-
 StringRule string_rule_of(const TokenizerFolder& folder, const DpoEncodeOptions& options) {
   if (!folder.chat_template) return StringRule::kRawForLackOfOne;
   return options.use_chat_template ? StringRule::kChatTemplate : StringRule::kRawBecauseOfOption;
+}
+
+std::optional<ChatTemplate> make_template(const TokenizerFolder& folder, StringRule rule) {
+  if (rule != StringRule::kChatTemplate) return std::nullopt;
+  SpecialTokens tokens{folder.config.bos_token, folder.config.eos_token, folder.config.pad_token,
+                       folder.config.unk_token};
+  return ChatTemplate(JinjaTemplate::parse(*folder.chat_template, "chat_template"), std::move(tokens));
 }
 
 /// Tokens of a text; a text that the tokenizer cannot take refuses the row.
@@ -119,8 +119,8 @@ void refuse_longer(const DpoRow& row, int64_t max_length) {
 DpoEncoder::DpoEncoder(TokenizerFolder folder, DpoEncodeOptions options)
     : folder_(std::move(folder)),
       options_(std::move(options)),
-      template_(make_template(folder_)),
-      rule_(string_rule_of(folder_, options_)) {
+      rule_(string_rule_of(folder_, options_)),
+      template_(make_template(folder_, rule_)) {
   APUS_CHECK(!options_.system || rule_ == StringRule::kChatTemplate, ConfigError,
              "--system needs a chat template to put it in, but ",
              rule_ == StringRule::kRawForLackOfOne ? "the tokenizer has none" : "--use_chat_template is false");

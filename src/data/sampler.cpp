@@ -34,6 +34,10 @@ StepPlan::StepPlan(StepPlanOptions options) : options_(options), used_rows_(opti
   APUS_CHECK(options_.micro_batch_rows > 0 && options_.world > 0 && options_.accumulation > 0, ConfigError,
              "steps: micro-batch ", options_.micro_batch_rows, ", world ", options_.world, " and accumulation ",
              options_.accumulation, " must be 1 or more");
+  const double product = static_cast<double>(options_.micro_batch_rows) * static_cast<double>(options_.world) *
+                         static_cast<double>(options_.accumulation);
+  APUS_CHECK(product < kMaxRowsAStep, ConfigError, "steps: micro-batch ", options_.micro_batch_rows, " x world ",
+             options_.world, " x accumulation ", options_.accumulation, " is beyond ", kMaxRowsAStep, " rows a step");
   APUS_CHECK(options_.rows > 0, ConfigError, "steps: there are no rows to train on");
   if (!options_.drop_last) return;
   const int64_t set = options_.micro_batch_rows * options_.world;

@@ -69,8 +69,8 @@ class APUS_API DpoEncoder final {
 
   TokenizerFolder folder_;
   DpoEncodeOptions options_;
-  std::optional<ChatTemplate> template_;
   StringRule rule_;
+  std::optional<ChatTemplate> template_;
 };
 
 /// What `fit_dpo_row` did.

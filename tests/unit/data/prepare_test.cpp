@@ -1,0 +1,157 @@
+#include "apus/data/prepare.h"
+
+#include "apus/base/error.h"
+#include "apus/base/log.h"
+#include "apus/data/tokenizer_config.h"
+#include "tests/unit/data/support/rows_fixture.h"
+
+namespace apus::data {
+namespace {
+
+using PrepareDpo = RowsTest;
+
+const TokenizerFolder& tokenizer() {
+  static const TokenizerFolder kFolder = load_tokenizer_folder(APUS_SOURCE_DIR "/tests/data/cases/dpo/tokenizer");
+  return kFolder;
+}
+
+std::string pair_line(const std::string& prompt, const std::string& chosen, const std::string& rejected) {
+  return R"({"prompt": ")" + prompt + R"(", "chosen": ")" + chosen + R"(", "rejected": ")" + rejected + "\"}\n";
+}
+
+std::string good_lines(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += pair_line("question " + std::to_string(i), "yes " + std::to_string(i), "no");
+  return text;
+}
+
+/// Raw text, unless a test says otherwise.
+DpoPrepareOptions options_for(std::vector<std::string> files) {
+  return {.read = {.files = std::move(files)}, .encode = {.use_chat_template = false}};
+}
+
+std::shared_ptr<const DpoDataset> prepared(const DpoPrepareOptions& options) {
+  NullLogger logger;
+  return prepare_dpo(tokenizer(), options, logger);
+}
+
+TEST_F(PrepareDpo, CountsEveryRowOnce) {
+  DpoPrepareOptions options = options_for({write(
+      "a.jsonl", good_lines(3) + "{broken\n" + pair_line("p", "", "b") + "\n" + R"({"prompt": "p", "chosen": "a"})" + "\n" +
+                     pair_line("a long prompt, longer than twelve tokens, certainly so", "a", "b") +
+                     pair_line("p", "an answer of many, many, many, many tokens", "b") + pair_line("p", "", "b"))});
+  options.read.max_length = 12;
+  options.read.truncation = Truncation::kRight;
+  CaptureLogger logger;
+  const auto dataset = prepare_dpo(tokenizer(), options, logger);
+  const RowReport& report = dataset->origin().report;
+  EXPECT_EQ(report.whole(), 3);
+  EXPECT_EQ(report.truncated(), 1);
+  EXPECT_EQ(report.input(), 9);
+  EXPECT_EQ(dataset->size(), 4);
+  EXPECT_EQ(report.reasons().at("empty chosen").count, 2);
+  EXPECT_EQ(report.reasons().at("broken JSON").count, 1);
+  EXPECT_EQ(report.reasons().at("missing key 'rejected'").count, 1);
+  EXPECT_EQ(report.reasons().at("prompt of max_length tokens or more").count, 1);
+  EXPECT_EQ(dataset->rows().back().chosen_length(), 12);
+  EXPECT_EQ(dataset->rows().back().place, (RowPlace{0, 9}));
+  EXPECT_TRUE(logger.contains("rows: 9 read = 3 trained whole + 1 truncated + 5 dropped (2 empty chosen"));
+  EXPECT_TRUE(logger.contains("a.jsonl:5: empty chosen"));
+}
+
+TEST_F(PrepareDpo, StrictStopsAtTheFirstBadRowWithTheMessageThatIsCountedOtherwise) {
+  const std::string path = write("a.jsonl", good_lines(16) + "{\"prompt\": \"p\", }\n" + good_lines(3) +
+                                                pair_line("p", "", "b") + good_lines(5));
+  DpoPrepareOptions options = options_for({path});
+  const auto counted = prepared(options)->origin().report.reasons().at("broken JSON").examples.at(0);
+  EXPECT_TRUE(counted.starts_with(path + ":17: broken JSON: column ")) << counted;
+  options.read.strict = true;
+  for (const int64_t workers : {1, 4}) {
+    options.workers = workers;
+    EXPECT_EQ(message_of<DataError>([&] { prepared(options); }), counted);
+  }
+}
+
+TEST_F(PrepareDpo, NamesTheFileAndTheReasonsWhereNoRowIsUsable) {
+  const std::string path = write("a.jsonl", pair_line("p", "", "b") + pair_line("p", "", "c") + "{}\n");
+  const std::string message = message_of<DataError>([&] { prepared(options_for({path})); });
+  EXPECT_TRUE(message.starts_with(path + ": no usable row (--dataset): rows: 3 read")) << message;
+  EXPECT_NE(message.find("2 empty chosen, 1 missing key 'prompt'"), std::string::npos) << message;
+  EXPECT_NE(message.find(path + ":1: empty chosen"), std::string::npos) << message;
+  const std::string empty = write("b.jsonl", "\n");
+  EXPECT_EQ(message_of<DataError>([&] { prepared(options_for({empty})); }),
+            empty + ": no usable row (--dataset): no row at all in it");
+}
+
+TEST_F(PrepareDpo, TheResultDoesNotDependOnTheNumberOfThreads) {
+  DpoPrepareOptions options = options_for({write("a.jsonl", good_lines(300)), write("b.jsonl", good_lines(50) + "{}\n")});
+  const auto one = prepared(options);
+  options.workers = 7;
+  const auto seven = prepared(options);
+  ASSERT_EQ(one->size(), 350);
+  ASSERT_EQ(seven->size(), one->size());
+  for (size_t i = 0; i < one->rows().size(); ++i) {
+    EXPECT_EQ(one->rows()[i].prompt_ids, seven->rows()[i].prompt_ids);
+    EXPECT_EQ(one->rows()[i].place, seven->rows()[i].place);
+  }
+  EXPECT_EQ(one->origin().fingerprint, seven->origin().fingerprint);
+  EXPECT_EQ(seven->place_text(349), options.read.files[1] + ":50");
+}
+
+TEST_F(PrepareDpo, TheFingerprintChangesWithWhateverDecidesAboutTheRows) {
+  const std::string path = write("a.jsonl", good_lines(5));
+  const DpoPrepareOptions base = options_for({path});
+  const std::string first = prepared(base)->origin().fingerprint;
+  EXPECT_EQ(prepared(options_for({write("copy.jsonl", good_lines(5))}))->origin().fingerprint, first);
+  std::vector<DpoPrepareOptions> others(6, base);
+  others[0].read.files = {path + "#4"};
+  others[1].read.files = {write("b.jsonl", good_lines(4) + pair_line("question 4", "yes 4", "NO"))};
+  others[2].read.max_length = 100;
+  others[3].read.truncation = Truncation::kLeft;
+  others[4].encode.use_chat_template = true;
+  others[5].encode = {.use_chat_template = true, .system = "s"};
+  std::vector<std::string> all = {first};
+  for (const auto& other : others) all.push_back(prepared(other)->origin().fingerprint);
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]) << i << " and " << j;
+}
+
+TEST_F(PrepareDpo, WarnsWhereAFileHasFewerRowsThanAskedFor) {
+  CaptureLogger logger;
+  const std::string path = write("a.jsonl", good_lines(2)) + "#5";
+  EXPECT_EQ(prepare_dpo(tokenizer(), options_for({path}), logger)->size(), 2);
+  EXPECT_TRUE(logger.contains(path + ": the file has only 2 rows"));
+}
+
+TEST_F(PrepareDpo, SaysWhichRuleWasTaken) {
+  DpoPrepareOptions options = options_for({write("a.jsonl", good_lines(1))});
+  EXPECT_NE(prepared(options)->origin().note.find("raw text, because use_chat_template is false"), std::string::npos);
+  options.encode.use_chat_template = true;
+  EXPECT_NE(prepared(options)->origin().note.find("one user turn"), std::string::npos);
+  options.read.files = {write("b.jsonl", R"({"prompt": [{"role": "user", "content": "q"}],
+ "chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": "b"}]})")};
+  // three lines are three broken rows; a conversation is one line
+  EXPECT_THROW(prepared(options), DataError);
+  options.read.files = {write("c.jsonl", R"({"prompt": [{"role": "user", "content": "q"}], )"
+                                         R"("chosen": [{"role": "assistant", "content": "a"}], )"
+                                         R"("rejected": [{"role": "assistant", "content": "b"}]})")};
+  EXPECT_EQ(prepared(options)->origin().note, "conversations went through the chat template");
+}
+
+TEST_F(PrepareDpo, RefusesOptionsThatDoNotFit) {
+  DpoPrepareOptions options = options_for({});
+  EXPECT_NE(message_of<ConfigError>([&] { prepared(options); }).find("--dataset names no file"), std::string::npos);
+  options = options_for({write("a.jsonl", good_lines(1))});
+  options.workers = 0;
+  EXPECT_THROW(prepared(options), ConfigError);
+  options.workers = 1;
+  options.read.max_length = 1;
+  EXPECT_THROW(prepared(options), ConfigError);
+  options = options_for({(folder() / "none.jsonl").string()});
+  options.read.flag = "--val_dataset";
+  EXPECT_NE(message_of<DataError>([&] { prepared(options); }).find("no such file; check --val_dataset"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace apus::data

@@ -1,0 +1,50 @@
+#include "apus/data/rows_report.h"
+
+#include <gtest/gtest.h>
+
+namespace apus::data {
+namespace {
+
+RowReport sample_report() {
+  RowReport report;
+  for (int i = 0; i < 7; ++i) report.add_whole();
+  report.add_truncated();
+  report.add_dropped("a.jsonl", 3, {"empty chosen", ""});
+  for (int64_t line = 10; line < 15; ++line)
+    report.add_dropped("b.jsonl", line, {"broken JSON", "column " + std::to_string(line)});
+  return report;
+}
+
+TEST(RowReport, CountsAddUpToTheInput) {
+  const RowReport report = sample_report();
+  EXPECT_EQ(report.whole(), 7);
+  EXPECT_EQ(report.truncated(), 1);
+  EXPECT_EQ(report.trained(), 8);
+  EXPECT_EQ(report.dropped(), 6);
+  EXPECT_EQ(report.input(), report.whole() + report.truncated() + report.dropped());
+}
+
+TEST(RowReport, SummaryNamesEveryReasonMostFrequentFirst) {
+  EXPECT_EQ(sample_report().summary(),
+            "rows: 14 read = 7 trained whole + 1 truncated + 6 dropped (5 broken JSON, 1 empty chosen)");
+  EXPECT_EQ(RowReport().summary(), "rows: 0 read = 0 trained whole + 0 truncated + 0 dropped");
+}
+
+TEST(RowReport, KeepsTheFirstExamplesOfEachReason) {
+  const std::vector<std::string> expected = {
+      "5 rows dropped, broken JSON:",         "  b.jsonl:10: broken JSON: column 10",
+      "  b.jsonl:11: broken JSON: column 11", "  b.jsonl:12: broken JSON: column 12",
+      "  and 2 more",                         "1 row dropped, empty chosen:",
+      "  a.jsonl:3: empty chosen"};
+  EXPECT_EQ(sample_report().details(), expected);
+  EXPECT_TRUE(RowReport().details().empty());
+}
+
+TEST(RowReport, ARefusalCarriesItsMessage) {
+  const RowRefused refused({"wrong type", "prompt is null"});
+  EXPECT_STREQ(refused.what(), "wrong type: prompt is null");
+  EXPECT_EQ(refused.problem().kind, "wrong type");
+}
+
+}  // namespace
+}  // namespace apus::data
