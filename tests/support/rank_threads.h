@@ -54,9 +54,11 @@ inline void run_threads(int size, const std::function<void(int)>& body) {
   first.rethrow();
 }
 
-/// Runs `body(world communicator, store)` as `size` ranks, one thread each, over one HashStore and one Gloo loopback
-/// device. A rank that throws aborts the others; the first exception is thrown again after all have ended.
-inline void run_ranks(int size, const std::function<void(std::shared_ptr<comm::Communicator>, comm::Store&)>& body,
+/// Runs `body(world communicator, store)` as `size` ranks, one thread each, over one HashStore and one Gloo
+/// loopback device. A rank that throws aborts the others; the first exception is thrown again after all have
+/// ended.
+inline void run_ranks(int size,
+                      const std::function<void(std::shared_ptr<comm::Communicator>, comm::Store&)>& body,
                       const RankThreadsOptions& options = {}) {
   const std::shared_ptr<comm::Store> store = comm::make_hash_store();
   const std::shared_ptr<comm::GlooDevice> device = comm::GlooDevice::create();
@@ -82,7 +84,8 @@ inline void run_ranks(int size, const std::function<void(std::shared_ptr<comm::C
 inline void run_ranks(int size, const std::function<void(std::shared_ptr<comm::Communicator>)>& body,
                       const RankThreadsOptions& options = {}) {
   run_ranks(
-      size, [&](std::shared_ptr<comm::Communicator> world, comm::Store&) { body(std::move(world)); }, options);
+      size, [&](std::shared_ptr<comm::Communicator> world, comm::Store&) { body(std::move(world)); },
+      options);
 }
 
 }  // namespace apus::testing

@@ -36,8 +36,7 @@ struct APUS_API P2pOp {
 /// This rank's handle to one ordered group of ranks.
 ///
 /// Order:       all ranks of a group call the same operations in the same order, with tensors of the same
-/// dtype
-///              and of the shapes stated below. The order never depends on data.
+///              dtype and of the shapes stated below. The order never depends on data.
 /// Tensors:     defined, contiguous (anything else is a ShapeError: nothing is copied behind the caller's
 ///              back), outputs do not overlap inputs. Reductions take float, bfloat16, half, double, int64
 ///              and uint8; moves take every dtype.
@@ -46,8 +45,7 @@ struct APUS_API P2pOp {
 /// Determinism: reduce_scatter adds in rank order 0..n-1 (bfloat16 and half in fp32, rounded once) on Gloo;
 ///              all_reduce is reproducible for the same world and tensor size.
 /// Throws:      ShapeError before anything is sent; CommError from calls and from Work::wait() once the job
-/// is
-///              aborted or an operation failed. Afterwards the communicator can only be destroyed.
+///              is aborted or an operation failed. Afterwards the communicator can only be destroyed.
 class APUS_API Communicator {
  public:
   virtual ~Communicator();
@@ -65,7 +63,8 @@ class APUS_API Communicator {
   std::shared_ptr<Work> all_reduce(const at::Tensor& tensor, ReduceOptions options = {});
   /// out [n * numel(in)] flat <- the ranks' `in`, in rank order. `in` may be this rank's own part of `out`.
   std::shared_ptr<Work> all_gather(const at::Tensor& out, const at::Tensor& in);
-  /// out [numel(in) / n] <- scale * this rank's part of the reduced `in`. Memory: one more `in` (Gloo).
+  /// out [numel(in) / n] <- scale * this rank's part of the reduced `in`.
+  /// Memory:      one more `in` (Gloo).
   std::shared_ptr<Work> reduce_scatter(const at::Tensor& out, const at::Tensor& in,
                                        ReduceOptions options = {});
   /// tensor <- root's tensor.
@@ -84,7 +83,8 @@ class APUS_API Communicator {
   std::shared_ptr<Work> start_barrier();
 
   /// The group of the ranks with this rank's color, ordered by (key, rank). Every rank of this group calls
-  /// it; a negative color takes part and gets null. Collectives: one all_gather of 16 bytes a rank.
+  /// it; a negative color takes part and gets null.
+  /// Collectives: one all_gather of 16 bytes a rank.
   std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name);
   /// The group of these ranks of this group, in this order, where all members know the list. Every rank of
   /// this group calls it as often as the others; a rank that is in none passes an empty list and gets null.

@@ -16,8 +16,9 @@ class Logger;
 
 namespace apus::comm {
 
-/// Passes every operation on, through one function that a derived class may override. Groups made from a
-/// decorated communicator are decorated in the same way.
+/// Passes every operation on, through one function that a derived class overrides: a decorator is that
+/// function and what it remembers. Groups made from a decorated communicator are decorated in the same way.
+/// Throws:      ConfigError if there is no communicator under it; what the inner communicator throws.
 class APUS_API DecoratedCommunicator : public Communicator {
  public:
   explicit DecoratedCommunicator(std::shared_ptr<Communicator> inner);
@@ -71,28 +72,40 @@ APUS_API std::unique_ptr<Communicator> make_checked_communicator(std::shared_ptr
 
 /// What happens at one operation.
 enum class FaultKind {
-  kDelay,  ///< it starts later
-  kDrop,   ///< this rank does not take part; its Work completes at once, so that the rank runs on
-  kThrow,  ///< it throws CommError("injected fault")
+  /// It starts later.
+  kDelay,
+  /// This rank does not take part; its Work completes at once, so that the rank runs on.
+  kDrop,
+  /// It throws CommError("injected fault").
+  kThrow,
 };
 
 /// One planned fault.
 struct APUS_API Fault {
+  /// What happens.
   FaultKind kind = FaultKind::kThrow;
-  int rank = 0;                        ///< rank in its group
-  std::string group = "world";         ///< name of the group
-  int64_t sequence = 1;                ///< ordinal of the operation in that group, from 1
-  std::chrono::milliseconds delay{0};  ///< for kDelay
+  /// To which rank of the group.
+  int rank = 0;
+  /// In the group of this name.
+  std::string group = "world";
+  /// At which operation: its ordinal in that group, from 1.
+  int64_t sequence = 1;
+  /// How much later it starts, for kDelay.
+  std::chrono::milliseconds delay{0};
 };
 
-/// Lets operations fail as planned: fault tests.
+/// Lets operations fail as planned, for fault tests. Operations that no fault names pass unchanged; a dropped
+/// one still counts in this communicator's sequence, but not in that of the inner one.
 APUS_API std::unique_ptr<Communicator> make_faulty_communicator(std::shared_ptr<Communicator> inner,
                                                                 std::vector<Fault> faults);
 
 /// One recorded operation.
 struct APUS_API OpRecord {
+  /// Name of the group.
   std::string group;
-  int rank = 0;  ///< in the group
+  /// This rank in it.
+  int rank = 0;
+  /// Operation, sequence, dtype, shape, bytes.
   OpInfo info;
 };
 
@@ -116,8 +129,10 @@ class APUS_API CommLog {
   std::string text() const;
 };
 
-/// Records every operation in `log` (which groups made from it share), and writes the kept ones to `logger`
-/// (if not null) when it is aborted.
+/// Records every operation in `log` before it starts, and writes the kept ones to `logger` (if not null) when
+/// it is aborted through this handle. Groups made from it write to the same log under their own names; to
+/// count one strategy's bytes, wrap the world before the mesh is made and clear() after the warm-up.
+/// Throws:      ConfigError if the log is null.
 APUS_API std::unique_ptr<Communicator> make_recorded_communicator(std::shared_ptr<Communicator> inner,
                                                                   std::shared_ptr<CommLog> log,
                                                                   std::shared_ptr<Logger> logger = nullptr);

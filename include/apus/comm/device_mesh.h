@@ -25,16 +25,15 @@ struct APUS_API MeshOptions {
 /// Which ranks form which axis: the arithmetic of the mesh, without communicators.
 ///
 /// Order:       tp runs fastest, then cp, dp_shard, dp_replicate, pp: neighbours share a tensor-parallel
-/// group.
-///              Experts view the same ranks as (pp, dp_replicate, edp, ep), ep fastest.
-/// Names:       "pp", "dp_replicate", "dp_shard", "cp", "tp", "edp", "ep", and the flattened ones:
-///              "dp" = dp_replicate x dp_shard (rows of the batch are split over it),
-///              "dp_cp" = dp x cp (the loss count and replicated gradients are summed over it),
-///              "dp_shard_cp" = dp_shard x cp (parameters of non-experts are sharded over it), "world".
+///              group. Experts view the same ranks as (pp, dp_replicate, edp, ep), ep fastest.
+/// Names:       "pp", "dp_replicate", "dp_shard", "cp", "tp", "edp", "ep", and the flattened ones: "dp" =
+///              dp_replicate x dp_shard (rows of the batch are split over it), "dp_cp" = dp x cp (the loss
+///              count and replicated gradients are summed over it), "dp_shard_cp" = dp_shard x cp (parameters
+///              of non-experts are sharded over it), "world".
 class APUS_API MeshLayout {
  public:
   /// Throws:      ConfigError with the arithmetic if the product is not `world`, or ep does not divide its
-  /// ranks.
+  ///              ranks.
   MeshLayout(const MeshOptions& options, int world);
 
   int world() const { return world_; }

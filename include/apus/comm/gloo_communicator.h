@@ -42,17 +42,16 @@ struct APUS_API GlooOptions {
 ///
 /// Stream:      none; each group runs its operations in order on one background thread.
 /// Failure:     Gloo cannot abort. Waiting polls the work, a flag and (every 50 ms) the store's abort key; a
-/// group
-///              abandoned with work in flight is handed to the device's reaper together with its tensors.
-///              An operation past its deadline aborts the job with one report: rank, group, operation,
-///              sequence, shape, the note, and the ranks that did not arrive.
+///              group abandoned with work in flight is handed to the device's reaper together with its
+///              tensors. An operation past its deadline aborts the job with one report: rank, group,
+///              operation, sequence, shape, the note, and the ranks that did not arrive.
 /// Determinism: reduce_scatter is an all_to_all and a local sum in rank order: the same bits however a buffer
-/// is
-///              cut. all_reduce is Gloo's; bfloat16 and half are summed in fp32 and rounded once.
+///              is cut. all_reduce is Gloo's; bfloat16 and half are summed in fp32 and rounded once.
 class APUS_API GlooCommunicator {
  public:
-  /// Connects to all peers. Collectives: every rank of the group calls it with the same name and store.
-  /// A group of one needs no device and no peers.
+  /// Connects to all peers.
+  /// Collectives: every rank of the group calls it with the same name and store. A group of one needs no
+  ///              device and no peers.
   /// Throws:      ConfigError if rank or size make no sense; CommError naming the ranks that did not appear.
   static std::unique_ptr<Communicator> create(std::shared_ptr<Store> store, const GlooOptions& options);
 };

@@ -17,13 +17,12 @@ struct APUS_API AgreeOptions {
 };
 
 /// All ranks say whether they are well, and all learn it, before the first collective: one rank's error ends
-/// all with its message instead of leaving the others in a collective. `error`:     this rank's message, or
-/// nothing if it is well. Collectives: none; only the store is used. Every rank of the group calls it equally
-/// often, also a failed one.
-///              Recorded communicators do not count it.
+/// all with its message instead of leaving the others in a collective.
+/// `error`:     this rank's message, or nothing if it is well.
+/// Collectives: none; only the store is used. Every rank of the group calls it equally often, also a failed
+///              one. Recorded communicators do not count it.
 /// Throws:      CommError on all ranks if any failed: "rank 2: <message>" of the lowest one and how many
-/// more;
-///              CommError naming the ranks that did not answer in time.
+///              more; CommError naming the ranks that did not answer in time.
 APUS_API void agree(Communicator& group, const std::optional<std::string>& error,
                     const AgreeOptions& options = {});
 

@@ -11,8 +11,8 @@
 
 namespace apus::comm {
 
-/// A key-value store that all ranks of a job share: rendezvous, status exchanges, aborts.
-/// Values are byte strings. Safe to use from several threads. Torch-free.
+/// A key-value store that all ranks of a job share: rendezvous, status exchanges, aborts. Values are byte
+/// strings. Safe to use from several threads. Torch-free.
 /// Throws:      CommError from every member if the server behind it is gone.
 class APUS_API Store {
  public:
@@ -35,14 +35,20 @@ class APUS_API Store {
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
 };
 
-/// How to reach or serve a TCP store.
+/// How to reach or serve a TCP store. A served port listens on all addresses of this machine.
 struct APUS_API TcpStoreOptions {
-  std::string host = "127.0.0.1";  ///< where the server is
-  int port = 29500;                ///< 0 lets a server choose a free one (see TcpStore::port)
-  int world = 0;                   ///< clients that will connect; 0 if unknown
-  bool is_server = false;          ///< this process serves the store
-  bool wait_for_clients = false;   ///< the server's constructor returns only when `world` ranks are connected
-  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< for connecting, and for one operation
+  /// Where the server is.
+  std::string host = "127.0.0.1";
+  /// 0 lets a server choose a free one (see TcpStore::port).
+  int port = 29500;
+  /// Clients that will connect; 0 if unknown.
+  int world = 0;
+  /// This process serves the store.
+  bool is_server = false;
+  /// The server's constructor returns only when `world` ranks are connected.
+  bool wait_for_clients = false;
+  /// For connecting, and for one operation.
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
 };
 
 /// A store behind a TCP port, served by one process.
