@@ -155,7 +155,7 @@ ModelSpec qwen2_spec() {
           },
           .token_flops = [](const nlohmann::json& config,
                             int64_t length) { return token_flops(parse_qwen2_config(config), length); },
-          .weights = {.checkpoint_name = {}, .redundant = redundant_tensors}};
+          .weights = {.redundant = redundant_tensors}};
 }
 
 }  // namespace apus::models

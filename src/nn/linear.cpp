@@ -12,10 +12,11 @@
 namespace apus::nn {
 namespace {
 
-// scaling * (x A^T) B^T, computed in the adapter's dtype (fp32 beside a bf16 base, say).
+// (scaling * x A^T) B^T, computed in the adapter's dtype (fp32 beside a bf16 base, say); the scaling goes to the
+// narrow side.
 at::Tensor adapter_output(const LoraAdapter& adapter, const at::Tensor& x_TI) {
-  const at::Tensor inner_TR = ops::linear(x_TI.to(adapter.a_RI.scalar_type()), adapter.a_RI);
-  return (ops::linear(inner_TR, adapter.b_OR) * adapter.scaling).to(x_TI.scalar_type());
+  const at::Tensor inner_TR = ops::linear(x_TI.to(adapter.a_RI.scalar_type()), adapter.a_RI) * adapter.scaling;
+  return ops::linear(inner_TR, adapter.b_OR).to(x_TI.scalar_type());
 }
 
 }  // namespace

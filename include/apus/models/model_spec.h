@@ -18,14 +18,18 @@ namespace apus::models {
 
 /// How a model is built from its config.
 struct APUS_API BuildOptions {
-  at::ScalarType dtype = at::kFloat;    ///< of all parameters
-  std::string source = "config.json";   ///< the config's name in messages
+  /// Of all parameters.
+  at::ScalarType dtype = at::kFloat;
+  /// The config's name in messages.
+  std::string source = "config.json";
 };
 
 /// Floating-point operations that one token costs (a multiply-add counts two), sequences being causal.
 struct APUS_API TokenFlops {
-  double matmul = 0;     ///< forward products with weights, vocabulary projection included
-  double attention = 0;  ///< forward score and value products at the mean number of visible tokens
+  /// Forward products with weights, the vocabulary projection included, the embedding's lookup not.
+  double matmul = 0;
+  /// Forward score and value products at the mean number of visible tokens, (length + 1) / 2.
+  double attention = 0;
 
   /// The forward pass.
   double forward() const { return matmul + attention; }
@@ -38,25 +42,29 @@ struct APUS_API TokenFlops {
 /// How tensors on disk correspond to parameters.
 struct APUS_API WeightMap {
   /// A parameter's name in the checkpoint; unset = its own name.
-  std::function<std::string(const std::string& parameter)> checkpoint_name;
+  std::function<std::string(const std::string& parameter)> checkpoint_name = {};
   /// Patterns (as nn::matches_path) of tensors that a checkpoint may hold beyond the parameters and that carry
   /// nothing, e.g. a tied head's copy or old rotary buffers.
-  std::function<std::vector<std::string>(const nlohmann::json& config)> redundant;
+  std::function<std::vector<std::string>(const nlohmann::json& config)> redundant = {};
 };
 
 /// One kind of model, as a registry entry. Functions that take a config throw DataError if a key is missing or
 /// has a wrong type, NotSupported naming a feature that this build lacks.
 struct APUS_API ModelSpec {
-  std::string model_type;    ///< as in config.json, e.g. "qwen2"
-  std::string architecture;  ///< Hugging Face's class, e.g. "Qwen2ForCausalLM"
+  /// As in config.json, e.g. "qwen2".
+  std::string model_type;
+  /// Hugging Face's class, e.g. "Qwen2ForCausalLM".
+  std::string architecture;
   /// Builds the model with unset, frozen parameters; their shapes are what a checkpoint must have.
   std::function<std::unique_ptr<nn::CausalLm>(const nlohmann::json& config, const BuildOptions& options)> build;
   /// Cost of a token in a sequence of `length` tokens, on the average over its positions.
   std::function<TokenFlops(const nlohmann::json& config, int64_t length)> token_flops;
-  WeightMap weights;
+  /// Unset members mean: names are the same, nothing is redundant.
+  WeightMap weights = {};
 };
 
-/// The kinds of models that a program knows: an object, filled by explicit calls.
+/// The kinds of models that a program knows: an object, filled by explicit calls, so that a program may add its
+/// own kinds and two registries never meet.
 class APUS_API ModelRegistry final {
  public:
   /// Throws:  ConfigError if the model_type is empty or known already, or build or token_flops is unset.
@@ -65,6 +73,7 @@ class APUS_API ModelRegistry final {
   /// Throws:  NotSupported naming the model_type and listing those that are known.
   const ModelSpec& find(const std::string& model_type) const;
 
+  /// Whether find() would succeed.
   bool has(const std::string& model_type) const { return specs_.contains(model_type); }
 
   /// Known kinds, sorted.

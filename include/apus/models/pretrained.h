@@ -20,15 +20,19 @@ namespace apus::models {
 /// How a model folder is loaded.
 struct APUS_API LoadOptions {
   /// Of all parameters; unset = the config's own, else that of the stored tensors.
-  std::optional<at::ScalarType> dtype;
+  std::optional<at::ScalarType> dtype = {};
 };
 
 /// A model with what its folder said about it.
 struct APUS_API PretrainedModel {
   std::unique_ptr<nn::CausalLm> model;
-  ModelSpec spec;            ///< the registry entry it was built by
-  std::string config_json;   ///< the text of config.json, as it was
+  /// The registry entry that built it.
+  ModelSpec spec;
+  /// The text of config.json as it was: what save_pretrained takes.
+  std::string config_json;
+  /// Of all parameters.
   at::ScalarType dtype = at::kFloat;
+  /// Where it came from.
   std::filesystem::path folder;
 
   /// See ModelSpec::token_flops.
@@ -46,22 +50,25 @@ struct APUS_API PretrainedModel {
 APUS_API PretrainedModel load_pretrained(const std::filesystem::path& folder, const ModelRegistry& registry,
                                          const LoadOptions& options = {});
 
-/// Fills parameters from the safetensors of a folder, each in the dtype and shape that it has: for models that
-/// are not in the registry. Memory and errors as load_pretrained; `redundant` are patterns of tensors that the
-/// folder may hold beyond the parameters.
+/// How a folder's tensors correspond to the parameters of a model that is in no registry.
 struct APUS_API LoadParametersOptions {
-  std::function<std::string(const std::string& parameter)> checkpoint_name;  ///< unset = the parameter's name
-  std::vector<std::string> redundant;                                         ///< see WeightMap::redundant
+  /// A parameter's name in the folder; unset = its own name.
+  std::function<std::string(const std::string& parameter)> checkpoint_name = {};
+  /// Patterns of tensors that the folder may hold beyond the parameters, see WeightMap::redundant.
+  std::vector<std::string> redundant = {};
 };
 
-/// See LoadParametersOptions.
+/// Fills parameters from the safetensors of a folder, each in the dtype and shape that it has, by giving it other
+/// storage (set_data); requires_grad stays. Memory and errors as load_pretrained.
 APUS_API void load_parameters(const std::vector<nn::NamedParameter>& parameters,
                               const std::filesystem::path& folder, const LoadParametersOptions& options = {});
 
 /// How a model folder is written.
 struct APUS_API SaveOptions {
-  int64_t max_shard_bytes = 5'000'000'000;  ///< more is cut into shards of at most this (or one tensor)
-  std::function<std::string(const std::string& parameter)> checkpoint_name;  ///< unset = the parameter's name
+  /// More is cut into shards of at most this, or of one tensor.
+  int64_t max_shard_bytes = 5'000'000'000;
+  /// A parameter's name in the files; unset = its own name.
+  std::function<std::string(const std::string& parameter)> checkpoint_name = {};
 };
 
 /// Writes config.json and the parameters, as they are, in Hugging Face layout: model.safetensors, or shards and

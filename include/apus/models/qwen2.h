@@ -18,16 +18,23 @@ namespace apus::models {
 
 /// What Qwen2's config.json says, checked. The defaults make a tiny model for tests.
 struct APUS_API Qwen2Config {
+  /// V, rows of the embedding and of the head.
   int64_t vocab_size = 128;
+  /// D.
   int64_t hidden_size = 32;
+  /// F, width of the feed-forward layer.
   int64_t intermediate_size = 48;
   int64_t num_hidden_layers = 2;
+  /// N query heads, a multiple of the K key/value heads that they share.
   int64_t num_attention_heads = 4;
   int64_t num_key_value_heads = 2;
+  /// H; given in config.json or hidden_size / num_attention_heads.
   int64_t head_dim = 8;
-  int64_t max_position_embeddings = 256;  ///< only written; the default rotary rule has no limit
+  /// Only read and written: the default rotary rule has no limit.
+  int64_t max_position_embeddings = 256;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
+  /// Whether the head is the embedding's own tensor.
   bool tie_word_embeddings = false;
 
   friend bool operator==(const Qwen2Config&, const Qwen2Config&) = default;
@@ -55,14 +62,19 @@ class APUS_API Qwen2 final : public nn::CausalLm {
   /// Parameters are unset and frozen; load_pretrained or init_random fills them.
   Qwen2(const Qwen2Config& config, at::ScalarType dtype);
 
+  /// Makes the rotary tables of the default rule, in the embedding's dtype and on its device.
   void prepare(nn::PassContext& context) override;
   at::Tensor embed(const at::Tensor& tokens_T, const nn::PassContext& context) override;
   std::vector<nn::Block*> blocks() override;
   at::Tensor final_norm(const at::Tensor& hidden_MD, const nn::PassContext& context) override;
   at::Tensor head_weight() const override;
+  /// "model.embed_tokens.weight".
   std::vector<nn::NamedParameter> embed_parameters() override;
+  /// Throws:  ShapeError if there is no such block.
   std::vector<nn::NamedParameter> block_parameters(int64_t index) override;
+  /// "model.norm.weight" and the head, or the embedding where tied.
   std::vector<nn::NamedParameter> head_parameters() override;
+  /// Column: q, k, v, gate, up. Row: o, down. Vocabulary: embedding, head. Sequence: norms.
   nn::ShardPlan shard_plan() const override;
   int64_t hidden_size() const override { return config_.hidden_size; }
   int64_t vocab_size() const override { return config_.vocab_size; }
@@ -74,7 +86,8 @@ class APUS_API Qwen2 final : public nn::CausalLm {
   nn::Embedding embed_tokens_;
   std::vector<std::unique_ptr<nn::Block>> layers_;
   nn::RmsNorm norm_;
-  std::unique_ptr<nn::VocabHead> lm_head_;  ///< null where tied
+  /// Null where tied.
+  std::unique_ptr<nn::VocabHead> lm_head_;
 };
 
 }  // namespace apus::models

@@ -11,7 +11,7 @@ namespace apus::models {
 /// Throws:  NotSupported for one that libtorch has no tensors of.
 APUS_API c10::ScalarType scalar_type(DType dtype);
 
-/// The stored element type of a tensor's.
+/// The stored element type of a tensor's: the inverse of scalar_type.
 /// Throws:  NotSupported for one that safetensors cannot hold.
 APUS_API DType stored_dtype(c10::ScalarType type);
 

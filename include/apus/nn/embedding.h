@@ -20,15 +20,18 @@ struct APUS_API VocabOptions {
 
 /// The token embedding: row lookup.
 /// Shapes:  tokens int64 [T], weight [V, D] -> [T, D].
+/// A tied model's head is a second handle to this weight; it is registered here only.
 /// Parameter names: "weight".
 class APUS_API Embedding final : public Module {
  public:
   /// Leaves the weight's values unset and frozen; a loader fills it.
+  /// Throws:  ConfigError if a size is not positive.
   explicit Embedding(const VocabOptions& options);
 
+  /// Throws:  ShapeError if tokens are not int64 [T] or one lies outside the vocabulary.
   at::Tensor forward(const at::Tensor& tokens_T) const;
 
-  /// Puts a seam around the lookup; null = identity.
+  /// Puts a seam around the lookup: enter() receives the tokens, leave() the rows; null = identity.
   void set_boundary(std::shared_ptr<const Boundary> boundary) { boundary_ = std::move(boundary); }
 
   const at::Tensor& weight() const { return weight_VD_; }
@@ -44,8 +47,10 @@ class APUS_API Embedding final : public Module {
 class APUS_API VocabHead final : public Module {
  public:
   /// Leaves the weight's values unset and frozen; a loader fills it.
+  /// Throws:  ConfigError if a size is not positive.
   explicit VocabHead(const VocabOptions& options);
 
+  /// [V, D], for CausalLm::head_weight.
   const at::Tensor& weight() const { return weight_VD_; }
 
  private:

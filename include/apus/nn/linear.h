@@ -14,7 +14,7 @@
 
 namespace apus::nn {
 
-/// Shape and dtype of a Linear.
+/// Shape and dtype of a Linear: weight [out_features, in_features], bias [out_features] if there is one.
 struct APUS_API LinearOptions {
   int64_t in_features = 0;
   int64_t out_features = 0;
@@ -26,12 +26,16 @@ struct APUS_API LinearOptions {
 struct APUS_API LoraOptions {
   int64_t rank = 8;
   double alpha = 32;
-  bool use_rslora = false;  ///< scaling alpha / sqrt(rank) instead of alpha / rank
+  /// Scaling alpha / sqrt(rank) instead of alpha / rank.
+  bool use_rslora = false;
 
+  /// The factor in front of B A.
   double scaling() const;
 };
 
-/// One named adapter: A [r, in] and B [out, r].
+/// One named adapter: A [r, in] and B [out, r], handles of registered parameters (an optimizer may install other
+/// storage into them at any time between passes).
+/// Source:  Hu et al., "LoRA: low-rank adaptation of large language models", 2021.
 struct APUS_API LoraAdapter {
   at::Tensor a_RI;
   at::Tensor b_OR;
@@ -52,6 +56,7 @@ class APUS_API Linear final : public Module {
   /// Leaves the weight undefined-valued (at::empty) and frozen; a loader fills it.
   explicit Linear(const LinearOptions& options);
 
+  /// Shapes:  x [T, in] -> [T, out]; differentiable by the tape in x and in every parameter.
   at::Tensor forward(const at::Tensor& x_TI, const PassContext& context) const;
 
   /// Adds zero-filled trainable adapter tensors in `dtype`; the caller initialises them.
@@ -61,7 +66,7 @@ class APUS_API Linear final : public Module {
   /// Throws ConfigError if there is none of that name.
   void remove_adapter(const std::string& name);
 
-  /// Null if there is no adapter of that name.
+  /// Null if there is no adapter of that name. The pointer lives until the adapter is removed.
   LoraAdapter* find_adapter(const std::string& name);
 
   /// Puts a seam around the product; null = identity. The bias is added behind leave().
@@ -69,6 +74,7 @@ class APUS_API Linear final : public Module {
 
   const LinearOptions& options() const { return options_; }
   const at::Tensor& weight() const { return weight_OI_; }
+  /// Undefined if there is none.
   const at::Tensor& bias() const { return bias_O_; }
 
  private:

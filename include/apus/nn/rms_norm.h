@@ -11,6 +11,7 @@
 namespace apus::nn {
 
 /// Size, epsilon and dtype of an RmsNorm.
+/// eps stands inside the root, beside the mean square, as in Hugging Face's rms_norm_eps.
 struct APUS_API RmsNormOptions {
   int64_t size = 0;
   double eps = 1e-6;
@@ -18,16 +19,20 @@ struct APUS_API RmsNormOptions {
 };
 
 /// Root-mean-square norm with a weight, see ops::rms_norm.
+/// Maths:   y = x * rsqrt(mean(x^2) + eps) * weight, row by row.
+/// Dtypes:  x has the weight's dtype; computed in fp32.
 /// Parameter names: "weight".
 class APUS_API RmsNorm final : public Module {
  public:
   /// Leaves the weight's values unset and frozen; a loader fills it.
+  /// Throws:  ConfigError if the size is not positive or eps is negative.
   explicit RmsNorm(const RmsNormOptions& options);
 
   /// Shapes:  [T, D] -> [T, D].
   at::Tensor forward(const at::Tensor& x_TD) const;
 
-  /// The norm of x + residual, together with that sum.
+  /// The norm of x + residual, together with that sum: one operation, so that it can be one kernel.
+  /// Shapes:  both [T, D] -> both [T, D].
   ops::AddRmsNorm forward_add(const at::Tensor& x_TD, const at::Tensor& residual_TD) const;
 
   const at::Tensor& weight() const { return weight_D_; }

@@ -8,19 +8,26 @@
 
 namespace apus::nn {
 
-/// How tensor or expert parallelism cuts the parameters that a pattern names.
+/// How tensor or expert parallelism over n ranks cuts the parameters that a pattern names.
 enum class ShardStyle {
-  kReplicate,  ///< every rank holds all of it
-  kColumn,     ///< output features are split: weight [out/n, in], bias [out/n]
-  kRow,        ///< input features are split: weight [out, in/n], bias on one rank's sum only
-  kVocab,      ///< vocabulary rows are split
-  kExpert,     ///< whole experts are distributed
-  kSequence,   ///< replicated weight whose activations are split along the sequence
+  /// Every rank holds all of it.
+  kReplicate,
+  /// Output features are split: weight [out/n, in], bias [out/n].
+  kColumn,
+  /// Input features are split: weight [out, in/n]; the ranks' outputs are summed, the bias counts once.
+  kRow,
+  /// Vocabulary rows are split: weight [V/n, D].
+  kVocab,
+  /// Whole experts are distributed.
+  kExpert,
+  /// A replicated weight whose activations are split along the sequence, so its gradient is summed.
+  kSequence,
 };
 
 /// One line of a plan: module paths that match get the style.
 struct APUS_API ShardRule {
-  std::string pattern;  ///< path with * for one component, e.g. "model.layers.*.mlp.down_proj"
+  /// A path with * for one component, e.g. "model.layers.*.mlp.down_proj"; see matches_path.
+  std::string pattern;
   ShardStyle style = ShardStyle::kReplicate;
 };
 
@@ -29,9 +36,10 @@ APUS_API bool matches_path(std::string_view pattern, std::string_view path);
 
 /// Sharding declared beside a model as plain data; it is applied from outside by parallel::parallelize.
 struct APUS_API ShardPlan {
-  std::vector<ShardRule> rules;  ///< the first match wins; no match = kReplicate
+  /// The first match wins.
+  std::vector<ShardRule> rules = {};
 
-  /// The style for a module path.
+  /// The style for a module path (of the module, not of its parameters); kReplicate where no rule matches.
   ShardStyle style_of(const std::string& path) const;
 };
 
