@@ -18,7 +18,8 @@ constexpr int64_t kBlock = 1024;
 void check_flat(const at::Tensor& tensor, std::string_view name, int64_t count) {
   APUS_CHECK(tensor.defined(), ShapeError, "adamw_step: ", name, " is undefined");
   APUS_CHECK(tensor.dim() == 1 && tensor.numel() == count && tensor.is_contiguous(), ShapeError,
-             "adamw_step: ", name, " is ", tensor.sizes(), ", expected a contiguous [", count, "] like the master");
+             "adamw_step: ", name, " is ", tensor.sizes(), ", expected a contiguous [", count,
+             "] like the master");
   APUS_CHECK(tensor.device().is_cpu(), NotSupported, "adamw_step: ", name, " lies on ", tensor.device().str(),
              "; the fused AdamW of this build runs on the CPU only");
 }
@@ -32,29 +33,32 @@ void check_fp32(const at::Tensor& tensor, std::string_view name, int64_t count) 
 void check_segments(std::span<const Segment> segments, int64_t count) {
   int64_t previous_end = 0;
   for (const Segment& segment : segments) {
-    APUS_CHECK(segment.begin >= previous_end && segment.end >= segment.begin && segment.end <= count, ShapeError,
-               "adamw_step: segment [", segment.begin, ", ", segment.end, ") must start at or after ", previous_end,
-               " and end at or before ", count);
+    APUS_CHECK(segment.begin >= previous_end && segment.end >= segment.begin && segment.end <= count,
+               ShapeError, "adamw_step: segment [", segment.begin, ", ", segment.end,
+               ") must start at or after ", previous_end, " and end at or before ", count);
     previous_end = segment.end;
   }
 }
 
 void check_options(const AdamwOptions& options) {
   const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
-  APUS_CHECK(options.step >= 1, ConfigError, "adamw_step: step is ", options.step, ", the first update is step 1");
+  APUS_CHECK(options.step >= 1, ConfigError, "adamw_step: step is ", options.step,
+             ", the first update is step 1");
   APUS_CHECK(std::isfinite(options.lr) && options.lr >= 0, ConfigError, "learning rate is ", options.lr,
              ", expected a finite number >= 0");
-  APUS_CHECK(is_beta(options.beta1), ConfigError, "adam_beta1 is ", options.beta1, ", expected 0 <= beta < 1");
-  APUS_CHECK(is_beta(options.beta2), ConfigError, "adam_beta2 is ", options.beta2, ", expected 0 <= beta < 1");
+  APUS_CHECK(is_beta(options.beta1), ConfigError, "adam_beta1 is ", options.beta1,
+             ", expected 0 <= beta < 1");
+  APUS_CHECK(is_beta(options.beta2), ConfigError, "adam_beta2 is ", options.beta2,
+             ", expected 0 <= beta < 1");
   APUS_CHECK(std::isfinite(options.epsilon) && options.epsilon >= 0, ConfigError, "adam_epsilon is ",
              options.epsilon, ", expected a finite number >= 0");
 }
 
 float read_scalar(const at::Tensor& tensor, std::string_view name, float fallback) {
   if (!tensor.defined()) return fallback;
-  APUS_CHECK(tensor.numel() == 1 && tensor.scalar_type() == at::kFloat && tensor.device().is_cpu(), ShapeError,
-             "adamw_step: ", name, " must be one Float on the CPU, got ", c10::toString(tensor.scalar_type()), " ",
-             tensor.sizes());
+  APUS_CHECK(tensor.numel() == 1 && tensor.scalar_type() == at::kFloat && tensor.device().is_cpu(),
+             ShapeError, "adamw_step: ", name, " must be one Float on the CPU, got ",
+             c10::toString(tensor.scalar_type()), " ", tensor.sizes());
   return *tensor.const_data_ptr<float>();
 }
 
@@ -78,7 +82,8 @@ void write_copy(const float* master, const at::Tensor& copy_N, int64_t begin, in
   if (copy_N.scalar_type() == at::kFloat)
     std::copy(master + begin, master + end, copy_N.mutable_data_ptr<float>() + begin);
   else
-    detail::round_to_bf16(master + begin, static_cast<uint16_t*>(copy_N.mutable_data_ptr()) + begin, end - begin);
+    detail::round_to_bf16(master + begin, static_cast<uint16_t*>(copy_N.mutable_data_ptr()) + begin,
+                          end - begin);
 }
 
 }  // namespace
@@ -102,9 +107,9 @@ void adamw_step(const AdamwState& state, const at::Tensor& grad_N, const at::Ten
   const float clip = read_scalar(scaling.clip_factor, "clip_factor", 1.0f);
   if (read_scalar(scaling.found_inf, "found_inf", 0.0f) != 0.0f) return;
 
-  const detail::AdamwArrays arrays{state.master_N.mutable_data_ptr<float>(),
-                                   state.exp_avg_N.mutable_data_ptr<float>(),
-                                   state.exp_avg_sq_N.mutable_data_ptr<float>(), grad_N.const_data_ptr<float>()};
+  const detail::AdamwArrays arrays{
+      state.master_N.mutable_data_ptr<float>(), state.exp_avg_N.mutable_data_ptr<float>(),
+      state.exp_avg_sq_N.mutable_data_ptr<float>(), grad_N.const_data_ptr<float>()};
   for (const Segment& segment : segments) {
     const detail::AdamwCoefficients c = coefficients_of(options, segment, clip);
     for (int64_t begin = segment.begin; begin < segment.end; begin += kBlock) {

@@ -1,7 +1,7 @@
-// AdamW on the CPU: 16 bytes are read and 12 written an element, so memory bandwidth limits it. Plain loops that
-// the compiler vectorises; the vector width is picked at load time. Neither clone has fused multiply-add (avx2
-// does not switch fma on, and contraction is off), and every operation used (+ - * / sqrt) rounds correctly in
-// scalar and vector form: so all widths, and the scalar remainder of a loop, give the same bits.
+// AdamW on the CPU: 16 bytes are read and 12 written an element, so memory bandwidth limits it. Plain loops
+// that the compiler vectorises; the vector width is picked at load time. Neither clone has fused multiply-add
+// (avx2 does not switch fma on, and contraction is off), and every operation used (+ - * / sqrt) rounds
+// correctly in scalar and vector form: so all widths, and the scalar remainder of a loop, give the same bits.
 #include "optim/adamw_kernel.h"
 
 #if defined(__SSE__)

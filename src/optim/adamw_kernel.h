@@ -11,8 +11,8 @@ struct AdamwCoefficients {
   float one_minus_beta1 = 0;  ///< weight of the new gradient in the first moment
   float beta2 = 0;
   float one_minus_beta2 = 0;
-  float minus_step_size = 0;  ///< -lr / (1 - beta1^step)
-  float correction2_sqrt = 1; ///< sqrt(1 - beta2^step)
+  float minus_step_size = 0;   ///< -lr / (1 - beta1^step)
+  float correction2_sqrt = 1;  ///< sqrt(1 - beta2^step)
   float epsilon = 0;
 };
 

@@ -37,14 +37,17 @@ double half_cosine(double cycles, double progress) {
   return 0.5 * (1.0 + std::cos(std::numbers::pi * cycles * 2.0 * progress));
 }
 
-double lifted(double factor, double floor) { return std::max(0.0, factor * (1.0 - floor) + floor); }
+double lifted(double factor, double floor) {
+  return std::max(0.0, factor * (1.0 - floor) + floor);
+}
 
 Factor constant(const ScheduleOptions&, ScheduleKwargs&) {
   return [](int64_t) { return 1.0; };
 }
 
 Factor constant_with_warmup(const ScheduleOptions& options, ScheduleKwargs&) {
-  return [span = span_of(options)](int64_t step) { return span.warming(step) ? span.warmup_share(step) : 1.0; };
+  return
+      [span = span_of(options)](int64_t step) { return span.warming(step) ? span.warmup_share(step) : 1.0; };
 }
 
 Factor linear(const ScheduleOptions& options, ScheduleKwargs&) {
@@ -85,7 +88,8 @@ Factor polynomial(const ScheduleOptions& options, ScheduleKwargs& kwargs) {
 Factor inverse_sqrt(const ScheduleOptions& options, ScheduleKwargs& kwargs) {
   const Span span = span_of(options);
   const double timescale = kwargs.number("timescale", span.warmup > 0 ? span.warmup : 10'000);
-  APUS_CHECK(timescale > 0, ConfigError, "lr_scheduler_kwargs: timescale is ", timescale, ", expected more than 0");
+  APUS_CHECK(timescale > 0, ConfigError, "lr_scheduler_kwargs: timescale is ", timescale,
+             ", expected more than 0");
   return [span, timescale](int64_t step) {
     if (span.warming(step)) return span.warmup_share(step);
     return 1.0 / std::sqrt((static_cast<double>(step) + timescale - span.warmup) / timescale);
@@ -94,7 +98,8 @@ Factor inverse_sqrt(const ScheduleOptions& options, ScheduleKwargs& kwargs) {
 
 /// min_lr (absolute) or min_lr_rate (share of the peak): exactly one.
 double min_lr_share(const ScheduleOptions& options, ScheduleKwargs& kwargs) {
-  const std::optional<double> absolute = kwargs.find_number("min_lr"), share = kwargs.find_number("min_lr_rate");
+  const std::optional<double> absolute = kwargs.find_number("min_lr"),
+                              share = kwargs.find_number("min_lr_rate");
   APUS_CHECK(absolute.has_value() != share.has_value(), ConfigError, "lr_scheduler_kwargs: ", options.type,
              " takes exactly one of min_lr and min_lr_rate");
   if (share) return *share;
@@ -178,8 +183,8 @@ Factor make_factor(const ScheduleOptions& options) {
                                  [&](const ScheduleType& known) { return known.name == options.type; });
   if (type == kTypes.end())
     throw ConfigError("unknown lr_scheduler_type '" + options.type + "'" +
-                      did_you_mean(options.type, schedule_types()) + "; known: " +
-                      detail::joined(schedule_types()));
+                      did_you_mean(options.type, schedule_types()) +
+                      "; known: " + detail::joined(schedule_types()));
   ScheduleKwargs kwargs(options.kwargs, options.type);
   Factor factor = type->make(options, kwargs);
   kwargs.check_all_used();
@@ -192,11 +197,14 @@ LrSchedule::LrSchedule(const ScheduleOptions& options) : options_(options) {
   APUS_CHECK(std::isfinite(options.learning_rate) && options.learning_rate >= 0, ConfigError,
              "learning_rate is ", options.learning_rate, ", expected a finite number >= 0");
   APUS_CHECK(options.total_steps >= 0 && options.warmup_steps >= 0, ConfigError, "a schedule over ",
-             options.total_steps, " steps with ", options.warmup_steps, " of warm-up: neither may be negative");
+             options.total_steps, " steps with ", options.warmup_steps,
+             " of warm-up: neither may be negative");
   factor_ = make_factor(options);
 }
 
-double LrSchedule::lr(int64_t step) const { return options_.learning_rate * factor_(step); }
+double LrSchedule::lr(int64_t step) const {
+  return options_.learning_rate * factor_(step);
+}
 
 std::vector<std::string> schedule_types() {
   std::vector<std::string> names;

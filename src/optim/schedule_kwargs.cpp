@@ -21,8 +21,8 @@ nlohmann::json parse_object(const std::string& text) {
   } catch (const DataError& error) {
     throw ConfigError(error.what());
   }
-  APUS_CHECK(value.is_object(), ConfigError, kFlag, " must be a JSON object such as {\"num_cycles\": 0.5}, got ",
-             dump_json(value));
+  APUS_CHECK(value.is_object(), ConfigError, kFlag,
+             " must be a JSON object such as {\"num_cycles\": 0.5}, got ", dump_json(value));
   return value;
 }
 
@@ -60,7 +60,8 @@ std::string ScheduleKwargs::choice(const std::string& key, const std::string& fa
   const nlohmann::json* value = this->find(key);
   if (!value) return fallback;
   const bool known = value->is_string() && std::find(words.begin(), words.end(), *value) != words.end();
-  APUS_CHECK(known, ConfigError, kFlag, ": ", key, " must be one of ", joined(words), ", got ", dump_json(*value));
+  APUS_CHECK(known, ConfigError, kFlag, ": ", key, " must be one of ", joined(words), ", got ",
+             dump_json(*value));
   return value->get<std::string>();
 }
 

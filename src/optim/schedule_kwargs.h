@@ -22,7 +22,8 @@ class ScheduleKwargs {
   std::optional<double> find_number(const std::string& key);
   double number(const std::string& key, double fallback);
   /// One of the words.
-  std::string choice(const std::string& key, const std::string& fallback, const std::vector<std::string>& words);
+  std::string choice(const std::string& key, const std::string& fallback,
+                     const std::vector<std::string>& words);
   /// Throws ConfigError naming a keyword that was never read, and the nearest that was.
   void check_all_used() const;
 

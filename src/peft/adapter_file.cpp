@@ -32,13 +32,17 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 at::ScalarType scalar_type_of(DType dtype, const std::string& file, const std::string& key) {
   switch (dtype) {
-    case DType::kF32: return at::kFloat;
-    case DType::kBF16: return at::kBFloat16;
-    case DType::kF16: return at::kHalf;
-    case DType::kF64: return at::kDouble;
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kF64:
+      return at::kDouble;
     default:
-      throw CheckpointError(file, key, "is stored as " + std::string(dtype_name(dtype)) +
-                                           ", expected F32, BF16, F16 or F64");
+      throw CheckpointError(
+          file, key, "is stored as " + std::string(dtype_name(dtype)) + ", expected F32, BF16, F16 or F64");
   }
 }
 
@@ -81,12 +85,14 @@ class AdapterReader {
   const TensorView* find(const std::string& key, const std::vector<int64_t>& expected, const char* meaning) {
     const TensorView* found = file_.find(key);
     if (!found)
-      throw CheckpointError(path_, key, "is missing, although " + std::string(kConfigName) + " targets the module");
+      throw CheckpointError(path_, key,
+                            "is missing, although " + std::string(kConfigName) + " targets the module");
     if (found->shape != expected)
       throw CheckpointError(path_, key,
-                            "has shape " + shape_text(found->shape) + ", expected " + shape_text(expected) + " = " +
-                                meaning + ", with r = " + std::to_string(config_.r) + " from " +
-                                std::string(kConfigName) + " and the features of this model's module (adapter made for '" +
+                            "has shape " + shape_text(found->shape) + ", expected " + shape_text(expected) +
+                                " = " + meaning + ", with r = " + std::to_string(config_.r) + " from " +
+                                std::string(kConfigName) +
+                                " and the features of this model's module (adapter made for '" +
                                 config_.base_model_name_or_path + "')");
     scalar_type_of(found->dtype, path_, key);
     used_.insert(key);
@@ -101,7 +107,8 @@ class AdapterReader {
 
 void copy_into(at::Tensor& parameter, const TensorView& view) {
   // Through a buffer: mapped bytes need not be aligned.
-  const at::Tensor stored = at::empty(parameter.sizes(), at::TensorOptions(scalar_type_of(view.dtype, "", view.name)));
+  const at::Tensor stored =
+      at::empty(parameter.sizes(), at::TensorOptions(scalar_type_of(view.dtype, "", view.name)));
   std::memcpy(stored.mutable_data_ptr(), view.data.data(), view.data.size());
   parameter.copy_(stored);
 }
@@ -109,13 +116,16 @@ void copy_into(at::Tensor& parameter, const TensorView& view) {
 /// Both files must be there; a pickled adapter is refused with the way out.
 void check_files(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder / kConfigName))
-    throw CheckpointError((folder / kConfigName).string(), "",
-                          "there is no such file; an adapter folder holds it and " + std::string(kWeightsName));
+    throw CheckpointError(
+        (folder / kConfigName).string(), "",
+        "there is no such file; an adapter folder holds it and " + std::string(kWeightsName));
   if (std::filesystem::exists(folder / kWeightsName)) return;
-  APUS_CHECK(!std::filesystem::exists(folder / "adapter_model.bin"), NotSupported, folder.string(),
-             "/adapter_model.bin is a pickle, which can run code and is never read; convert it with: python -c "
-             "\"import torch, safetensors.torch as s; s.save_file(torch.load('adapter_model.bin', "
-             "weights_only=True), '", kWeightsName, "', {'format': 'pt'})\"");
+  APUS_CHECK(
+      !std::filesystem::exists(folder / "adapter_model.bin"), NotSupported, folder.string(),
+      "/adapter_model.bin is a pickle, which can run code and is never read; convert it with: python -c "
+      "\"import torch, safetensors.torch as s; s.save_file(torch.load('adapter_model.bin', "
+      "weights_only=True), '",
+      kWeightsName, "', {'format': 'pt'})\"");
   throw CheckpointError((folder / kWeightsName).string(), "", "there is no such file");
 }
 
@@ -132,8 +142,8 @@ std::pair<std::string, char> split_name(const std::string& parameter, const std:
     if (parameter.size() > tail.size() && parameter.ends_with(tail))
       return {parameter.substr(0, parameter.size() - tail.size()), side};
   }
-  throw ConfigError("'" + parameter + "' is no tensor of adapter '" + adapter +
-                    "', expected <path>.lora_A." + adapter + ".weight or lora_B");
+  throw ConfigError("'" + parameter + "' is no tensor of adapter '" + adapter + "', expected <path>.lora_A." +
+                    adapter + ".weight or lora_B");
 }
 
 void check_saved(const std::vector<nn::NamedParameter>& tensors, const LoraConfig& config,
@@ -145,8 +155,8 @@ void check_saved(const std::vector<nn::NamedParameter>& tensors, const LoraConfi
     bool& seen = side == 'A' ? pairs[path].has_a : pairs[path].has_b;
     APUS_CHECK(!seen, ConfigError, "save_adapter: ", parameter.name, " is given twice");
     seen = true;
-    APUS_CHECK(parameter.tensor.dim() == 2 && parameter.tensor.size(side == 'A' ? 0 : 1) == config.r, ConfigError,
-               "save_adapter: ", parameter.name, " is ", parameter.tensor.sizes(), ", expected ",
+    APUS_CHECK(parameter.tensor.dim() == 2 && parameter.tensor.size(side == 'A' ? 0 : 1) == config.r,
+               ConfigError, "save_adapter: ", parameter.name, " is ", parameter.tensor.sizes(), ", expected ",
                side == 'A' ? "[r, in]" : "[out, r]", " with r = ", config.r);
   }
   for (const auto& [path, pair] : pairs)

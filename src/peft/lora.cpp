@@ -34,7 +34,8 @@ LoraSummary apply_lora(nn::CausalLm& model, const LoraConfig& config, const std:
                        const LoraInit& init) {
   const auto initialisation = config.kept.find("init_lora_weights");
   APUS_CHECK(initialisation == config.kept.end() || initialisation->second == "true", NotSupported,
-             "init_lora_weights = ", initialisation->second, " is not supported yet for a new adapter; use true");
+             "init_lora_weights = ", initialisation->second,
+             " is not supported yet for a new adapter; use true");
   APUS_CHECK(config.r >= 1, ConfigError, "lora_rank is ", config.r, ", expected at least 1");
   const detail::Selection selection = detail::select_targets(model, config.targets);
   if (!selection.unmatched.empty()) throw ConfigError(selection.unmatched.front());
@@ -42,7 +43,8 @@ LoraSummary apply_lora(nn::CausalLm& model, const LoraConfig& config, const std:
   summary.config.targets = detail::resolve_targets(model, config.targets);
   detail::check_new_name(detail::projections_of(model), name);
 
-  const nn::LoraOptions options{.rank = config.r, .alpha = config.lora_alpha, .use_rslora = config.use_rslora};
+  const nn::LoraOptions options{
+      .rank = config.r, .alpha = config.lora_alpha, .use_rslora = config.use_rslora};
   for (const Projection& target : selection.targets) {
     nn::LoraAdapter& adapter = target.linear->add_adapter(name, options, init.dtype);
     adapter.a_RI.requires_grad_(true);  // at::zeros drops the option

@@ -98,7 +98,8 @@ class ConfigReader {
   [[noreturn]] void fail(const std::string& reason) const { throw CheckpointError(file_, "", reason); }
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
-    throw NotSupported(file_ + ": " + key + " = " + dump_json(object_.at(key)) + " is not supported yet" + why);
+    throw NotSupported(file_ + ": " + key + " = " + dump_json(object_.at(key)) + " is not supported yet" +
+                       why);
   }
 
   const json& require(const std::string& key) const {
@@ -113,7 +114,8 @@ class ConfigReader {
 
   int64_t positive_integer(const std::string& key) const {
     const json& value = this->require(key);
-    const bool fits = value.is_number_unsigned() && value.get<uint64_t>() >= 1 && value.get<uint64_t>() < 1u << 31;
+    const bool fits =
+        value.is_number_unsigned() && value.get<uint64_t>() >= 1 && value.get<uint64_t>() < 1u << 31;
     if (!fits) this->fail_value(key, "an integer of at least 1");
     return value.get<int64_t>();
   }
@@ -153,8 +155,9 @@ LoraTargets read_targets(const ConfigReader& reader) {
     if (text.empty()) reader.fail("target_modules is empty");
     return targets;
   }
-  const bool is_list = value.is_array() && !value.empty() &&
-                       std::all_of(value.begin(), value.end(), [](const json& name) { return name.is_string(); });
+  const bool is_list =
+      value.is_array() && !value.empty() &&
+      std::all_of(value.begin(), value.end(), [](const json& name) { return name.is_string(); });
   if (!is_list) reader.fail_value("target_modules", "a list of module names or a regular expression");
   return LoraTargets::from_names(value.get<std::vector<std::string>>());
 }
@@ -245,7 +248,8 @@ std::string write_lora_config(const LoraConfig& config) {
     object["target_modules"] = config.targets.regex;
   else
     object["target_modules"] = config.targets.names;
-  if (!config.base_model_name_or_path.empty()) object["base_model_name_or_path"] = config.base_model_name_or_path;
+  if (!config.base_model_name_or_path.empty())
+    object["base_model_name_or_path"] = config.base_model_name_or_path;
   return dump_json(object, {.indent = 2, .ascii = true}) + "\n";
 }
 

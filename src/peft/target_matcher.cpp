@@ -23,8 +23,9 @@ Matcher regex_matcher(const std::string& pattern) {
     auto compiled = std::make_shared<const std::regex>(pattern, flags);
     return [compiled](const std::string& path) { return std::regex_match(path, *compiled); };
   } catch (const std::regex_error& error) {
-    throw ConfigError("target_modules: '" + pattern + "' is not a regular expression that is understood here (" +
-                      error.what() + "); back-references and Python's (?P<..>), (?<=..) are not");
+    throw ConfigError("target_modules: '" + pattern +
+                      "' is not a regular expression that is understood here (" + error.what() +
+                      "); back-references and Python's (?P<..>), (?<=..) are not");
   }
 }
 
@@ -37,7 +38,8 @@ bool names_module(const std::string& path, const std::string& name) {
 
 Matcher target_matcher(const LoraTargets& targets) {
   const int ways = !targets.names.empty() + !targets.regex.empty() + targets.all_linear;
-  APUS_CHECK(ways == 1, ConfigError, "an adapter needs target modules: names, one regular expression or 'all-linear'");
+  APUS_CHECK(ways == 1, ConfigError,
+             "an adapter needs target modules: names, one regular expression or 'all-linear'");
   if (!targets.regex.empty()) return regex_matcher(targets.regex);
   if (targets.all_linear) return [](const std::string& path) { return !names_module(path, "lm_head"); };
   return [names = targets.names](const std::string& path) {

@@ -10,7 +10,9 @@
 namespace apus::peft::detail {
 namespace {
 
-std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+std::string last_part(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);
+}
 
 std::vector<std::string> last_parts(const std::vector<Projection>& projections) {
   std::set<std::string> names;
@@ -26,8 +28,8 @@ std::string joined(const std::vector<std::string>& words) {
 
 void refuse_head_and_embedding(const std::string& path) {
   const std::string last = last_part(path);
-  APUS_CHECK(last != "lm_head" && last != "embed_tokens", NotSupported, "target_modules: an adapter on '", path,
-             "' is not supported yet; target the projections of the blocks, e.g. all-linear");
+  APUS_CHECK(last != "lm_head" && last != "embed_tokens", NotSupported, "target_modules: an adapter on '",
+             path, "' is not supported yet; target the projections of the blocks, e.g. all-linear");
 }
 
 }  // namespace
@@ -52,8 +54,8 @@ Selection select_targets(nn::CausalLm& model, const LoraTargets& targets) {
       if (!matches(path)) continue;
       refuse_head_and_embedding(path);
       auto* linear = dynamic_cast<nn::Linear*>(module);
-      APUS_CHECK(linear, ConfigError, "target_modules: '", path, "' is no projection; those of this model are ",
-                 joined(last_parts(projections)));
+      APUS_CHECK(linear, ConfigError, "target_modules: '", path,
+                 "' is no projection; those of this model are ", joined(last_parts(projections)));
       selection.targets.push_back({path, linear});
     }
   }
@@ -63,14 +65,16 @@ Selection select_targets(nn::CausalLm& model, const LoraTargets& targets) {
     const auto one = target_matcher({.names = {name}, .regex = "", .all_linear = false});
     const bool hit = std::any_of(selection.targets.begin(), selection.targets.end(),
                                  [&](const Projection& target) { return one(target.path); });
-    if (!hit) selection.unmatched.push_back("target module '" + name + "' matches no projection" +
-                                            did_you_mean(name, known) + "; those of this model are " + joined(known));
+    if (!hit)
+      selection.unmatched.push_back("target module '" + name + "' matches no projection" +
+                                    did_you_mean(name, known) + "; those of this model are " + joined(known));
   }
   if (selection.targets.empty())
-    throw ConfigError(!selection.unmatched.empty() ? selection.unmatched.front()
-                                                   : "target_modules: '" + targets.regex +
-                                                         "' matches no projection; paths look like '" +
-                                                         (projections.empty() ? "" : projections.front().path) + "'");
+    throw ConfigError(!selection.unmatched.empty()
+                          ? selection.unmatched.front()
+                          : "target_modules: '" + targets.regex +
+                                "' matches no projection; paths look like '" +
+                                (projections.empty() ? "" : projections.front().path) + "'");
   return selection;
 }
 
@@ -89,8 +93,8 @@ LoraTargets resolve_targets(nn::CausalLm& model, const LoraTargets& targets) {
 }
 
 void check_new_name(const std::vector<Projection>& projections, const std::string& name) {
-  APUS_CHECK(!name.empty() && name.find('.') == std::string::npos, ConfigError, "an adapter's name is '", name,
-             "'; it may be neither empty nor hold a dot");
+  APUS_CHECK(!name.empty() && name.find('.') == std::string::npos, ConfigError, "an adapter's name is '",
+             name, "'; it may be neither empty nor hold a dot");
   for (const Projection& projection : projections)
     APUS_CHECK(!projection.linear->find_adapter(name), ConfigError, "there is an adapter '", name, "' on ",
                projection.path, " already");

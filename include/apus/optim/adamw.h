@@ -52,7 +52,8 @@ struct APUS_API GradScaling {
 /// Stream:      CPU tensors only; another device is NotSupported.
 /// Determinism: bitwise, whatever the number of threads, the segments' borders or the vector width: the pass
 ///              is elementwise and compiled without contraction into fused multiply-add.
-/// Throws:      ShapeError if sizes, dtypes or segments do not fit; ConfigError if step < 1 or a coefficient is
+/// Throws:      ShapeError if sizes, dtypes or segments do not fit; ConfigError if step < 1 or a coefficient
+/// is
 ///              out of range. Nothing is written if it throws.
 /// Source:      Loshchilov and Hutter 2019, algorithm 2; operation order as torch.optim.AdamW.
 APUS_API void adamw_step(const AdamwState& state, const at::Tensor& grad_N, const at::Tensor& compute_copy_N,

@@ -35,8 +35,8 @@ struct APUS_API LoadedAdapter {
 /// Everything is checked before the model is touched: both files exist, every target has A [r, in] and B
 /// [out, r], no tensor is missing, doubled or left over, dtypes are floating.
 /// Throws:  CheckpointError naming file and tensor, with the shape found and the one expected and where each
-///          number comes from; NotSupported for features of later issues and for a pickled adapter_model.bin (with
-///          the command that converts it); ConfigError if the adapter name is in use.
+///          number comes from; NotSupported for features of later issues and for a pickled adapter_model.bin
+///          (with the command that converts it); ConfigError if the adapter name is in use.
 /// Source:  PEFT 0.21 layout: keys "base_model.model.<path>.lora_A.weight".
 APUS_API LoadedAdapter load_adapter(const std::string& folder, nn::CausalLm& model, const std::string& name,
                                     const LoadAdapterOptions& options = {});
@@ -46,7 +46,8 @@ APUS_API LoadedAdapter load_adapter(const std::string& folder, nn::CausalLm& mod
 /// `tensors` are whole A and B under full names with the adapter name inside ("<path>.lora_A.<name>.weight"),
 /// as adapter_parameters() gives them, on the CPU, fp32 or bf16 (saved as they are). Called by one rank.
 /// Each file appears whole and durable, or not at all.
-/// Throws:  ConfigError if the list is empty, a name is not of this adapter, an A lacks its B, a shape does not
+/// Throws:  ConfigError if the list is empty, a name is not of this adapter, an A lacks its B, a shape does
+/// not
 ///          fit config.r or a dtype is another; FileError if a file cannot be written.
 APUS_API void save_adapter(const std::string& folder, const LoraConfig& config,
                            const std::vector<nn::NamedParameter>& tensors, const std::string& adapter_name);

@@ -31,7 +31,8 @@ struct APUS_API LoraSummary {
 /// Maths:       A ~ U(-1/sqrt(in), 1/sqrt(in)) (PEFT's kaiming_uniform with a = sqrt(5)), B = 0.
 /// Determinism: bitwise: Philox keyed by (seed, full parameter name), counter = the element's index in the
 ///              whole tensor, so neither order, world nor sharding matters.
-/// Throws:      ConfigError if a target matches no projection (naming the nearest ones), the name is in use or
+/// Throws:      ConfigError if a target matches no projection (naming the nearest ones), the name is in use
+/// or
 ///              holds a dot; NotSupported for another initialisation. The model is untouched if it throws.
 APUS_API LoraSummary apply_lora(nn::CausalLm& model, const LoraConfig& config, const std::string& name,
                                 const LoraInit& init);

@@ -59,8 +59,8 @@ struct APUS_API ParsedLoraConfig {
 ///          naming the key, for a feature that is not built.
 APUS_API ParsedLoraConfig parse_lora_config(std::string_view text, const std::string& file);
 
-/// The text of an adapter_config.json with every key that PEFT 0.21 writes, sorted. Write the configuration of
-/// a LoraSummary: there "all-linear" is already the list that PEFT makes of it.
+/// The text of an adapter_config.json with every key that PEFT 0.21 writes, sorted. Write the configuration
+/// of a LoraSummary: there "all-linear" is already the list that PEFT makes of it.
 APUS_API std::string write_lora_config(const LoraConfig& config);
 
 /// Refuses an adapter with lora_dropout > 0. Whoever trains with dropout on calls it (SFT); DPO disables

@@ -44,7 +44,8 @@ void expect_schedule(const json& item) {
 }
 
 TEST(SchedulesParity, EveryRateOfEveryStepEqualsTransformers) {
-  if (!std::filesystem::is_directory(cases::cases_root() / "schedules")) GTEST_SKIP() << "no schedules in this root";
+  if (!std::filesystem::is_directory(cases::cases_root() / "schedules"))
+    GTEST_SKIP() << "no schedules in this root";
   const std::vector<json> documents = schedule_files();
   ASSERT_FALSE(documents.empty());
   for (const json& document : documents)

@@ -12,7 +12,8 @@ namespace apus::optim::detail {
 namespace {
 
 TEST(AdamwKernel, RoundsToBf16AsTheRestOfTheLibrary) {
-  // Every upper half with the lower halves around a tie, so that rounding up, down, to even and overflow all occur.
+  // Every upper half with the lower halves around a tie, so that rounding up, down, to even and overflow all
+  // occur.
   std::vector<float> values;
   for (uint32_t upper = 0; upper < 1u << 16; ++upper)
     for (const uint32_t lower : {0u, 1u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu})
@@ -29,8 +30,13 @@ TEST(AdamwKernel, RoundsToBf16AsTheRestOfTheLibrary) {
 
 TEST(AdamwKernel, VectorBodyAndScalarRemainderGiveTheSameBits) {
   constexpr int64_t kCount = 1031;
-  const AdamwCoefficients c{.clip = 0.7f, .decay = 0.999f, .one_minus_beta1 = 0.1f, .beta2 = 0.95f,
-                            .one_minus_beta2 = 0.05f, .minus_step_size = -3e-3f, .correction2_sqrt = 0.3f,
+  const AdamwCoefficients c{.clip = 0.7f,
+                            .decay = 0.999f,
+                            .one_minus_beta1 = 0.1f,
+                            .beta2 = 0.95f,
+                            .one_minus_beta2 = 0.05f,
+                            .minus_step_size = -3e-3f,
+                            .correction2_sqrt = 0.3f,
                             .epsilon = 1e-8f};
   std::vector<float> grad(kCount);
   for (int64_t i = 0; i < kCount; ++i) grad[i] = 1.0f / static_cast<float>(i * 7 % 101 - 50.5);

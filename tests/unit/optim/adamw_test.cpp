@@ -56,7 +56,9 @@ struct Reference {
   }
 };
 
-float at_index(const at::Tensor& tensor, int64_t i) { return tensor.const_data_ptr<float>()[i]; }
+float at_index(const at::Tensor& tensor, int64_t i) {
+  return tensor.const_data_ptr<float>()[i];
+}
 
 TEST(Adamw, FollowsTheTextbookInDouble) {
   Fixture f;
@@ -83,7 +85,8 @@ TEST(Adamw, AgreesWithTorchsFusedAdamwToTheLastPlaces) {
   for (int64_t i = 1; i <= 5; ++i) {
     step.fill_(static_cast<double>(i));
     at::_fused_adamw_({theirs.state.master_N}, {random_N("grad" + std::to_string(i), 0.5)},
-                      {theirs.state.exp_avg_N}, {theirs.state.exp_avg_sq_N}, {}, {step}, 3e-3, 0.9, 0.95, 0.1, 1e-8,
+                      {theirs.state.exp_avg_N}, {theirs.state.exp_avg_sq_N}, {}, {step}, 3e-3, 0.9, 0.95, 0.1,
+                      1e-8,
                       /*amsgrad=*/false, /*maximize=*/false);
   }
   for (int64_t i = 0; i < kCount; ++i) {

@@ -118,8 +118,7 @@ TEST(LrSchedule, WarmupStableDecayHoldsThePeakBetween) {
 }
 
 TEST(LrSchedule, OneMinusSquareRootCurvesStartFlatAndSteep) {
-  const std::string kwargs =
-      R"({"num_decay_steps": 40, "decay_type": "1-sqrt", "warmup_type": "1-sqrt"})";
+  const std::string kwargs = R"({"num_decay_steps": 40, "decay_type": "1-sqrt", "warmup_type": "1-sqrt"})";
   EXPECT_DOUBLE_EQ(lr_of("warmup_stable_decay", 15, kwargs), 2.0 * (1 - std::sqrt(0.25)));
   EXPECT_DOUBLE_EQ(lr_of("warmup_stable_decay", 70, kwargs), 2.0 * (1 - std::sqrt(0.25)));
 }
@@ -140,7 +139,8 @@ TEST(WarmupSteps, RefusesNegativeAndBoundlessValues) {
   EXPECT_THROW(resolve_warmup_steps(10, {.warmup_ratio = 1.1}), ConfigError);
   EXPECT_THROW(resolve_warmup_steps(10, {.warmup_steps = -1}), ConfigError);
   EXPECT_THROW(resolve_warmup_steps(10, {.warmup_steps = std::nan("")}), ConfigError);
-  EXPECT_THROW(resolve_warmup_steps(10, {.warmup_steps = std::numeric_limits<double>::infinity()}), ConfigError);
+  EXPECT_THROW(resolve_warmup_steps(10, {.warmup_steps = std::numeric_limits<double>::infinity()}),
+               ConfigError);
 }
 
 }  // namespace

@@ -76,7 +76,9 @@ class AdapterFile : public ::testing::Test {
   LoraSummary summary_;
 };
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST_F(AdapterFile, LoadsBackWhatWasSavedUnderAnotherName) {
   TinyModel model;
@@ -109,7 +111,8 @@ TEST_F(AdapterFile, HasPeftsKeysAndFormat) {
   EXPECT_EQ(file.metadata().at("format"), "pt");
   EXPECT_EQ(file.at("base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight").shape,
             (std::vector<int64_t>{4, 4}));
-  EXPECT_EQ(adapter_key("model.x.lora_A.default.weight", "default"), "base_model.model.model.x.lora_A.weight");
+  EXPECT_EQ(adapter_key("model.x.lora_A.default.weight", "default"),
+            "base_model.model.model.x.lora_A.weight");
 }
 
 TEST_F(AdapterFile, RewritesPeftsOwnFileByteForByte) {
@@ -161,9 +164,12 @@ TEST_F(AdapterFile, RefusesAPickleWithTheCommandThatConvertsIt) {
 TEST_F(AdapterFile, RefusesARankThatDoesNotFitTheWeights) {
   edit_config("\"r\": 4", "\"r\": 8");
   const std::string message = refusal<CheckpointError>();
-  EXPECT_TRUE(contains(message, "adapter_model.safetensors: tensor "
-                                "'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight'")) << message;
-  EXPECT_TRUE(contains(message, "has shape [4, 6], expected [8, 6] = [r, in], with r = 8 from adapter_config.json"))
+  EXPECT_TRUE(contains(message,
+                       "adapter_model.safetensors: tensor "
+                       "'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight'"))
+      << message;
+  EXPECT_TRUE(
+      contains(message, "has shape [4, 6], expected [8, 6] = [r, in], with r = 8 from adapter_config.json"))
       << message;
 }
 
@@ -177,14 +183,18 @@ TEST_F(AdapterFile, RefusesShapesThatDoNotFitTheModel) {
       }
   });
   const std::string message = refusal<CheckpointError>();
-  EXPECT_TRUE(contains(message, "layers.1.self_attn.v_proj.lora_B.weight': has shape [7, 4], expected [4, 4] = "
-                                "[out, r]")) << message;
+  EXPECT_TRUE(contains(message,
+                       "layers.1.self_attn.v_proj.lora_B.weight': has shape [7, 4], expected [4, 4] = "
+                       "[out, r]"))
+      << message;
   EXPECT_TRUE(contains(message, "adapter made for 'tiny'")) << message;
 }
 
 TEST_F(AdapterFile, RefusesAMissingTensor) {
   edit_weights([](std::vector<TensorView>& views) {
-    std::erase_if(views, [](const TensorView& view) { return view.name.ends_with("0.self_attn.v_proj.lora_B.weight"); });
+    std::erase_if(views, [](const TensorView& view) {
+      return view.name.ends_with("0.self_attn.v_proj.lora_B.weight");
+    });
   });
   EXPECT_TRUE(contains(refusal<CheckpointError>(), "layers.0.self_attn.v_proj.lora_B.weight': is missing"));
 }
@@ -236,7 +246,8 @@ TEST_F(AdapterFile, SavesOnlyWholeAdaptersOfTheRightNameAndRank) {
   EXPECT_TRUE(contains(save(tensors, "second"), "is no tensor of adapter 'second'"));
   EXPECT_TRUE(contains(save({tensors[0]}, "default"), "lacks its lora_B"));
   EXPECT_TRUE(contains(save({tensors[0], tensors[0]}, "default"), "given twice"));
-  EXPECT_TRUE(contains(save({{tensors[0].name, at::zeros({3, 6}, at::kFloat)}, tensors[1]}, "default"), "r = 4"));
+  EXPECT_TRUE(
+      contains(save({{tensors[0].name, at::zeros({3, 6}, at::kFloat)}, tensors[1]}, "default"), "r = 4"));
   EXPECT_TRUE(contains(save({{tensors[0].name, tensors[0].tensor.to(at::kDouble)}, tensors[1]}, "default"),
                        "saved in Float or BFloat16"));
   EXPECT_FALSE(fs::exists(target / "adapter_model.safetensors"));

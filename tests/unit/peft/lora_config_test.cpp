@@ -19,9 +19,13 @@ using testing::message_of;
 
 constexpr const char* kPeftFile = APUS_SOURCE_DIR "/tests/data/cases/lora/plain/adapter/adapter_config.json";
 
-json peft_config() { return json::parse(read_file(kPeftFile)); }
+json peft_config() {
+  return json::parse(read_file(kPeftFile));
+}
 
-ParsedLoraConfig parse(const json& object) { return parse_lora_config(object.dump(), "adapter_config.json"); }
+ParsedLoraConfig parse(const json& object) {
+  return parse_lora_config(object.dump(), "adapter_config.json");
+}
 
 /// Peft's file with one key changed.
 json with(const std::string& key, const json& value) {
@@ -30,7 +34,9 @@ json with(const std::string& key, const json& value) {
   return object;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST(LoraConfig, ReadsWhatPeftWrote) {
   const ParsedLoraConfig parsed = parse(peft_config());
@@ -109,7 +115,8 @@ TEST(LoraConfig, RefusesFeaturesThatAreNotBuiltByKey) {
   };
   for (const auto& [key, value] : features) {
     const std::string message = message_of<NotSupported>([&] { parse(with(key, value)); });
-    EXPECT_TRUE(contains(message, "adapter_config.json: " + key + " = " + value.dump())) << key << ": " << message;
+    EXPECT_TRUE(contains(message, "adapter_config.json: " + key + " = " + value.dump()))
+        << key << ": " << message;
   }
 }
 
@@ -130,10 +137,19 @@ TEST(LoraConfig, WarnsOnceOfUnknownKeysThatHoldSomething) {
 
 TEST(LoraConfig, RefusesValuesOfAWrongKind) {
   const std::vector<std::pair<std::string, json>> wrong = {
-      {"r", 0},           {"r", -3},           {"r", 8.5},           {"r", "8"},
-      {"r", 1e30},        {"lora_alpha", "x"}, {"lora_dropout", 1},  {"lora_dropout", -0.1},
-      {"use_rslora", 3},  {"target_modules", json::array()},         {"target_modules", 5},
-      {"target_modules", json::array({1})},    {"target_modules", ""},
+      {"r", 0},
+      {"r", -3},
+      {"r", 8.5},
+      {"r", "8"},
+      {"r", 1e30},
+      {"lora_alpha", "x"},
+      {"lora_dropout", 1},
+      {"lora_dropout", -0.1},
+      {"use_rslora", 3},
+      {"target_modules", json::array()},
+      {"target_modules", 5},
+      {"target_modules", json::array({1})},
+      {"target_modules", ""},
       {"base_model_name_or_path", 3},
   };
   for (const auto& [key, value] : wrong) {
@@ -146,7 +162,8 @@ TEST(LoraConfig, RefusesFilesThatAreNoLoraConfiguration) {
   EXPECT_TRUE(contains(message_of<CheckpointError>([] { parse(json::array()); }), "expected a JSON object"));
   EXPECT_TRUE(contains(message_of<CheckpointError>([] { parse(json::object()); }), "'peft_type' is missing"));
   EXPECT_TRUE(contains(message_of<CheckpointError>([] { parse(with("peft_type", "LOHA")); }), "\"LOHA\""));
-  EXPECT_TRUE(contains(message_of<DataError>([] { parse_lora_config("{\n\"r\": 8,\n}", "a.json"); }), "a.json:3"));
+  EXPECT_TRUE(
+      contains(message_of<DataError>([] { parse_lora_config("{\n\"r\": 8,\n}", "a.json"); }), "a.json:3"));
   json without_r = peft_config();
   without_r.erase("r");
   EXPECT_TRUE(contains(message_of<CheckpointError>([&] { parse(without_r); }), "key 'r' is missing"));

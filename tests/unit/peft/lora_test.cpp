@@ -34,10 +34,9 @@ at::Tensor tensor_named(nn::CausalLm& model, const std::string& name) {
 TEST(ApplyLora, AddsTrainableTensorsToTheTargetsAlone) {
   TinyModel model;
   const LoraSummary summary = apply_lora(model, config_of({"v_proj", "q_proj"}), "default", {});
-  EXPECT_EQ(summary.modules, (std::vector<std::string>{"model.layers.0.self_attn.q_proj",
-                                                       "model.layers.0.self_attn.v_proj",
-                                                       "model.layers.1.self_attn.q_proj",
-                                                       "model.layers.1.self_attn.v_proj"}));
+  EXPECT_EQ(summary.modules,
+            (std::vector<std::string>{"model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj",
+                                      "model.layers.1.self_attn.q_proj", "model.layers.1.self_attn.v_proj"}));
   EXPECT_EQ(summary.parameters, 2 * (4 * (6 + 6) + 4 * (6 + 4)));
   int64_t trainable = 0;
   for (const nn::NamedParameter& parameter : model.named_parameters())
@@ -129,15 +128,18 @@ TEST(ApplyLora, TakesARegularExpression) {
 
 TEST(ApplyLora, NamesTheNearestProjectionsForATargetThatMatchesNothing) {
   TinyModel model;
-  const std::string message =
-      message_of<ConfigError>([&] { apply_lora(model, config_of({"q_proj", "v_prj"}), "default", {}); });
-  EXPECT_NE(message.find("'v_prj' matches no projection (did you mean 'v_proj'?)"), std::string::npos) << message;
+  const std::string message = message_of<ConfigError>([&] {
+    apply_lora(model, config_of({"q_proj", "v_prj"}), "default", {});
+  });
+  EXPECT_NE(message.find("'v_prj' matches no projection (did you mean 'v_proj'?)"), std::string::npos)
+      << message;
   EXPECT_NE(message.find("down_proj, q_proj, v_proj"), std::string::npos) << message;
   EXPECT_TRUE(adapter_parameters(model, "default").empty()) << "the model is untouched";
   LoraConfig config = config_of({"x"});
   config.targets = {.names = {}, .regex = "q_proj", .all_linear = false};
-  EXPECT_NE(message_of<ConfigError>([&] { apply_lora(model, config, "default", {}); })
-                .find("paths look like 'model.layers.0.self_attn.q_proj'"),
+  EXPECT_NE(message_of<ConfigError>([&] {
+              apply_lora(model, config, "default", {});
+            }).find("paths look like 'model.layers.0.self_attn.q_proj'"),
             std::string::npos);
 }
 

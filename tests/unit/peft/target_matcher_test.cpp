@@ -46,10 +46,11 @@ TEST(TargetMatcher, RefusesTargetsThatSayNothingOrTwoThings) {
 }
 
 TEST(TargetMatcher, RefusesRegularExpressionsItCannotHonour) {
-  for (const std::string& regex : {std::string("(q_proj"), std::string("(?P<a>q)_proj"), std::string("(?<=x)q"),
-                                   std::string(R"((q)_\1)"), std::string(5000, '(')}) {
-    const std::string message = message_of<ConfigError>(
-        [&] { target_matcher({.names = {}, .regex = regex, .all_linear = false}); });
+  for (const std::string& regex :
+       {std::string("(q_proj"), std::string("(?P<a>q)_proj"), std::string("(?<=x)q"),
+        std::string(R"((q)_\1)"), std::string(5000, '(')}) {
+    const std::string message =
+        message_of<ConfigError>([&] { target_matcher({.names = {}, .regex = regex, .all_linear = false}); });
     EXPECT_NE(message.find("target_modules"), std::string::npos) << regex.substr(0, 20);
   }
 }
