@@ -54,10 +54,10 @@ def byte_alphabet():
 
 
 class BaseTokenizer:
-    """Pieces of a text under a byte-level BPE tokenizer.json with Qwen2's split rule.
+    r"""Pieces of a text under a byte-level BPE tokenizer.json with Qwen2's split rule.
 
-    Python's `re` has no \p{L} and \p{N}; word characters without digits and digits stand in for them, which is
-    the same on these texts. Special tokens and NFC are left out: the texts need neither.
+    Python's `re` has no \p{L} and \p{N}; word characters without digits and digits stand in for them, which
+    is the same on these texts. Special tokens and NFC are left out: the texts need neither.
     """
     SPLIT = re.compile(r"'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])|(?:[^\r\n\w]|_)?[^\W\d_]+|\d"
                        r"| ?(?:[^\s\w]|_)+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -170,12 +170,13 @@ def check_lengths(name, rows, tokenize, problems):
     groups.update({code: [r for r in same if language(r["prompt"]) == code] for code in ("en", "zh")})
     for group, members in groups.items():
         figures = {key: share_longer(members, measure) for key, measure in measures.items()}
-        print(f"{name}, {group}: chosen longer in " + ", ".join(f"{v:.3f} by {k}" for k, v in figures.items()))
+        print(f"{name}, {group}: chosen longer in "
+              + ", ".join(f"{value:.3f} by {key}" for key, value in figures.items()))
         bound = SPREAD if group != "all" else LIMIT
         for key, value in figures.items():
             if max(value, 1 - value) > bound:
-                problems.append(f"{name}, {group}: length in {key} decides {max(value, 1 - value):.3f} of the "
-                                f"pairs, at most {bound}")
+                problems.append(f"{name}, {group}: length in {key} decides {max(value, 1 - value):.3f} "
+                                f"of the pairs, at most {bound}")
     for row in same:
         short, long = sorted((len(row["chosen"]), len(row["rejected"])))
         if long > LENGTH_RATIO * short:
@@ -201,9 +202,10 @@ def apply_first(rows, first, scores):
 
 
 def two_fold(rows, first):
-    halves = rows[0::2], rows[1::2]
-    parts = [apply_first(halves[1 - i], first, fit_first(halves[i], first)) * len(halves[1 - i]) for i in (0, 1)]
-    return sum(parts) / len(rows)
+    even, odd = rows[0::2], rows[1::2]
+    decided = (apply_first(odd, first, fit_first(even, first)) * len(odd)
+               + apply_first(even, first, fit_first(odd, first)) * len(even))
+    return decided / len(rows)
 
 
 def check_first_tokens(train, held_out, tokenize, problems):
@@ -213,8 +215,8 @@ def check_first_tokens(train, held_out, tokenize, problems):
         notions["first token of the base"] = lambda text: tokenize(text)[0]
     for notion, first in notions.items():
         scores = fit_first(train, first)
-        figures = {"train, as fitted": apply_first(train, first, scores), "train, two folds": two_fold(train, first),
-                   "eval": apply_first(held_out, first, scores)}
+        figures = {"train, as fitted": apply_first(train, first, scores),
+                   "train, two folds": two_fold(train, first), "eval": apply_first(held_out, first, scores)}
         shared = sum(first(r["chosen"]) == first(r["rejected"]) for r in train) / len(train)
         print(f"{notion} (shared within {shared:.2f} of the pairs) decides "
               + ", ".join(f"{value:.3f} of {key}" for key, value in figures.items()))

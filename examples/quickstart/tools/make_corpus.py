@@ -3,8 +3,8 @@
 
 The base must know the words of every manner and prefer none, so that the preference run has something to
 teach. Each fact of corpus/facts.txt is asked about in both languages and answered in several manners drawn by
-weight: polite, plain, rude with and without the fact, evasive, padded, and now and then in the wrong language.
-No prompt and no answer of the preference files is used; check_preferences.py and this script both say so.
+weight: polite, plain, rude with and without the fact, evasive, padded, now and then in the wrong language.
+No prompt and no answer may be one of the preference files': the script refuses to write such a row.
 
     make_corpus.py [--out FILE] [--rounds N] [--seed N] [--polite W] [--check]
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 DATA = HERE.parent / "data"
 LANGUAGES = ("en", "zh")
 # Manner -> weight. Polite and impolite manners come out about even; the plain ones lean neither way.
-WEIGHTS = {"polite": 3.0, "polite_alone": 1.0, "plain": 1.0, "rude": 1.0, "rude_alone": 1.0, "evasive": 1.2,
+WEIGHTS = {"polite": 2.2, "polite_alone": 1.0, "plain": 1.0, "rude": 1.0, "rude_alone": 1.0, "evasive": 1.2,
            "padded": 1.0, "wrong_polite": 0.15, "wrong_plain": 0.15, "wrong_rude": 0.15}
 
 
@@ -68,7 +68,7 @@ class Composer:
         count = self.random.choice((2, 3, 3))
         parts = self.pieces(language, f"{manner} alone", count, topic)
         if self.random.random() < 0.35:
-            parts.append(self.pieces(language, self.random.choice(["rude", "evasive"]) + " alone", 1, topic)[0])
+            parts += self.pieces(language, self.random.choice(["rude", "evasive"]) + " alone", 1, topic)
         return parts
 
     def answer(self, language, manner, entry):
@@ -123,7 +123,7 @@ def overlap_with_preferences(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=DATA / "corpus.jsonl")
-    parser.add_argument("--rounds", type=int, default=6, help="answers drawn for each question")
+    parser.add_argument("--rounds", type=int, default=5, help="answers drawn for each question")
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--polite", type=float, default=WEIGHTS["polite"], help="weight of polite answers")
     parser.add_argument("--check", action="store_true", help="compare with --out instead of writing it")
@@ -132,7 +132,7 @@ def main():
     rows = compose(facts, manner, options.rounds, options.seed, {**WEIGHTS, "polite": options.polite})
     shared = overlap_with_preferences(rows)
     if shared:
-        print(f"make_corpus: {len(shared)} texts are in the preference files too: {shared[:3]}", file=sys.stderr)
+        print(f"make_corpus: {len(shared)} texts are preference texts too: {shared[:3]}", file=sys.stderr)
         return 1
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     if options.check:

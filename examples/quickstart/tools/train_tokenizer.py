@@ -52,8 +52,9 @@ def train(rows, vocab_size):
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(SPLIT), behavior="isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)])
-    tokenizer.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    as_bytes = {"add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    tokenizer.post_processor = processors.ByteLevel(**as_bytes)
+    tokenizer.decoder = decoders.ByteLevel(**as_bytes)
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - len(SPECIAL), show_progress=False, min_frequency=2,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
                                   max_token_length=MAX_TOKEN_BYTES)
@@ -63,10 +64,11 @@ def train(rows, vocab_size):
 
 
 def config(tokenizer, template):
+    ids = {text: str(tokenizer.token_to_id(text)) for text in SPECIAL}
     flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
     return {
         "add_bos_token": False, "add_prefix_space": False,
-        "added_tokens_decoder": {str(tokenizer.token_to_id(text)): {"content": text, **flags} for text in SPECIAL},
+        "added_tokens_decoder": {ids[text]: {"content": text, **flags} for text in SPECIAL},
         "additional_special_tokens": SPECIAL[1:], "bos_token": None, "chat_template": template,
         "clean_up_tokenization_spaces": False, "eos_token": "<|im_end|>", "errors": "replace",
         "model_max_length": 512, "pad_token": "<|endoftext|>", "split_special_tokens": False,
@@ -77,7 +79,7 @@ def report(tokenizer):
     """Token counts of whole rows, the template's part included."""
     def line(name, counts):
         counts.sort()
-        marks = ", ".join(f"p{p} {counts[min(len(counts) - 1, len(counts) * p // 100)]}" for p in (5, 50, 95, 99))
+        marks = ", ".join(f"p{p} {counts[len(counts) * p // 100]}" for p in (5, 50, 95, 99))
         print(f"{name}: {len(counts)} rows, {sum(counts)} tokens, {marks}, max {counts[-1]}")
 
     def count(text):
