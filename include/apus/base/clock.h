@@ -13,7 +13,9 @@ namespace apus {
 /// Implementations are thread-safe.
 class APUS_API Clock {
  public:
+  /// A span of time.
   using Duration = std::chrono::nanoseconds;
+  /// A moment of the calendar.
   using WallTime = std::chrono::system_clock::time_point;
 
   virtual ~Clock();
@@ -26,7 +28,7 @@ class APUS_API Clock {
   virtual void sleep_for(Duration duration) = 0;
 };
 
-/// The machine's clocks.
+/// The machine's clocks: the monotonic one for spans, the real-time one for the calendar.
 class APUS_API SystemClock final : public Clock {
  public:
   Duration steady_now() const override;
@@ -38,10 +40,12 @@ class APUS_API SystemClock final : public Clock {
 class APUS_API ManualClock final : public Clock {
  public:
   /// Starts at steady time 0 and the given calendar time.
+  /// A test of a deadline of half an hour then takes no time.
   explicit ManualClock(WallTime start = {});
 
   Duration steady_now() const override;
   WallTime wall_now() const override;
+  /// The same as `advance`.
   void sleep_for(Duration duration) override;
   /// Moves both times forward.
   void advance(Duration duration);

@@ -21,6 +21,7 @@ enum class GpuState {
 
 /// The result of looking for GPUs.
 struct APUS_API DeviceSurvey {
+  /// The verdict.
   GpuState state = GpuState::kNone;
   /// GPUs that this process sees; 0 unless usable.
   int count = 0;
@@ -31,6 +32,7 @@ struct APUS_API DeviceSurvey {
   /// CUDA version that the driver offers, 1000 x major + 10 x minor; 0 if unknown.
   int cuda_version = 0;
 
+  /// Whether CUDA may be used at all.
   bool usable() const { return state == GpuState::kUsable; }
 };
 
@@ -61,6 +63,7 @@ class APUS_API GpuProbe {
 /// The probe of the real machine. libcuda.so.1 is loaded with dlopen; apus never links it.
 class APUS_API SystemGpuProbe final : public GpuProbe {
  public:
+  /// Looks at the file system only.
   bool has_device_node() const override;
   std::string kernel_driver_text() const override;
   DriverAnswer ask_driver() const override;

@@ -32,7 +32,7 @@ enum class DType : uint8_t {
   kU64,
 };
 
-/// Bytes of one element.
+/// Bytes of one element; 1 for a bool.
 APUS_API int64_t dtype_size(DType dtype);
 
 /// The name in safetensors headers: "F32", "BF16", "F8_E4M3", ...
@@ -51,16 +51,17 @@ APUS_API DType parse_dtype(std::string_view key, std::string_view text);
 /// Rounds to the nearest bfloat16 (ties to even); NaN stays NaN. Returns the bits.
 APUS_API uint16_t bf16_from_float(float value);
 
-/// Exact.
+/// The value of bfloat16 bits; exact.
 APUS_API float float_from_bf16(uint16_t bits);
 
 /// Rounds to the nearest IEEE half (ties to even), overflow to infinity, subnormals kept. Returns the bits.
 APUS_API uint16_t f16_from_float(float value);
 
-/// Exact.
+/// The value of IEEE half bits; exact, subnormals and NaN too.
 APUS_API float float_from_f16(uint16_t bits);
 
-/// Reads element `index` of packed data of any type as double.
+/// Reads element `index` of packed data of any type as double: for tests, reports and small tables.
+/// Integers beyond 2^53 lose their lowest bits. The data need not be aligned.
 /// Throws:      ShapeError if the element lies outside `bytes`.
 APUS_API double read_element(DType dtype, std::span<const std::byte> bytes, int64_t index);
 

@@ -14,11 +14,13 @@ namespace apus {
 /// what the library sees. Nothing else in apus reads the process environment.
 class APUS_API Environment final {
  public:
+  /// Name to value.
   using Map = std::map<std::string, std::string, std::less<>>;
 
   /// Empty.
   Environment() = default;
-  /// `Environment({{"A", "1"}, {"B", "2"}})`; a single variable needs `Environment(Environment::Map{{"A", "1"}})`.
+  /// `Environment({{"A", "1"}, {"B", "2"}})`; a single variable needs `Environment(Environment::Map{{"A",
+  /// "1"}})`.
   explicit Environment(Map variables);
 
   /// The variables of this process at the moment of the call.
@@ -28,6 +30,7 @@ class APUS_API Environment final {
   bool has(std::string_view name) const;
   /// The value; nothing if unset.
   std::optional<std::string> get(std::string_view name) const;
+  /// The value, or `fallback` if unset; an empty value counts as set.
   std::string get_or(std::string_view name, std::string_view fallback) const;
 
   /// The value as an integer; nothing if unset or empty.
@@ -37,8 +40,11 @@ class APUS_API Environment final {
   /// Throws:      ConfigError naming the variable and its value.
   std::optional<bool> get_bool(std::string_view name) const;
 
+  /// Sets or replaces a variable of this snapshot; the process does not change.
   void set(std::string_view name, std::string_view value);
+  /// Removes a variable of this snapshot, if it is there.
   void unset(std::string_view name);
+  /// All of them, for starting a child process.
   const Map& variables() const { return variables_; }
 
  private:

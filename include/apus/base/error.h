@@ -11,7 +11,8 @@
 namespace apus {
 
 /// Base of every exception that apus throws.
-/// The message says what was expected, what came, and what to change.
+/// The message says what was expected, what came, and what to change. Catch this type to handle all of
+/// them; catch a derived one to act on its kind. Destructors of apus never throw.
 class APUS_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -19,6 +20,7 @@ class APUS_API Error : public std::runtime_error {
 };
 
 /// A flag, option, environment variable or configuration file is wrong.
+/// Thrown before the first collective and, for the same arguments, on every rank.
 class APUS_API ConfigError final : public Error {
  public:
   using Error::Error;
@@ -39,7 +41,9 @@ class APUS_API DataError final : public Error {
   DataError(std::string file, int64_t line, const std::string& reason);
   ~DataError() override;
 
+  /// The file, as the caller named it.
   const std::string& file() const { return file_; }
+  /// The line, counted from 1; 0 if it is about the whole file.
   int64_t line() const { return line_; }
   /// The text without the place, so that equal reasons can be counted together.
   const std::string& reason() const { return reason_; }
@@ -52,10 +56,14 @@ class APUS_API DataError final : public Error {
 
 /// Where in the communication an error happened. Fields that are unknown stay at their default.
 struct APUS_API CommPlace {
-  std::string group;      ///< name of the communicator, e.g. "dp"
-  std::string operation;  ///< e.g. "all_reduce"
-  int64_t sequence = -1;  ///< ordinal of the operation in its group
-  int peer = -1;          ///< the rank it is about
+  /// Name of the communicator, e.g. "dp".
+  std::string group;
+  /// The operation, e.g. "all_reduce".
+  std::string operation;
+  /// Ordinal of the operation in its group.
+  int64_t sequence = -1;
+  /// The rank it is about.
+  int peer = -1;
 };
 
 /// A collective, a store or a rendezvous failed.
@@ -63,9 +71,11 @@ class APUS_API CommError final : public Error {
  public:
   /// The place is put before the reason: "dp all_reduce #118 (peer 3): reason".
   CommError(CommPlace place, const std::string& reason);
+  /// Where no place is known, e.g. at rendezvous.
   explicit CommError(const std::string& reason);
   ~CommError() override;
 
+  /// Where it happened.
   const CommPlace& place() const { return place_; }
 
  private:
@@ -93,7 +103,9 @@ class APUS_API CheckpointError final : public Error {
   CheckpointError(std::string file, std::string tensor, const std::string& reason);
   ~CheckpointError() override;
 
+  /// The file, or the folder if no file of it is to blame.
   const std::string& file() const { return file_; }
+  /// The tensor's name in that file; empty if the error is about the file as a whole.
   const std::string& tensor() const { return tensor_; }
 
  private:
@@ -118,6 +130,7 @@ std::string concat(const Parts&... parts) {
   return out.str();
 }
 
+/// What APUS_ASSERT throws.
 [[noreturn]] APUS_API void throw_assertion(const char* file, int line, const char* condition,
                                            const std::string& message);
 
@@ -125,6 +138,7 @@ std::string concat(const Parts&... parts) {
 }  // namespace apus
 
 /// Throws `Type` with the streamed parts as message when the caller broke a rule.
+/// The parts are evaluated only then. `Type` is one of the errors above that take a single string.
 /// Usage: APUS_CHECK(x.dim() == 2, ShapeError, "x has ", x.dim(), " dims, expected 2");
 #define APUS_CHECK(condition, Type, ...)                       \
   do {                                                         \
@@ -133,6 +147,7 @@ std::string concat(const Parts&... parts) {
   } while (false)
 
 /// Throws Error for a bug of apus itself; the message asks to report it.
+/// Never for anything that a user, a file or a peer could cause.
 #define APUS_ASSERT(condition, ...)                                                                         \
   do {                                                                                                      \
     if (!(condition)) [[unlikely]]                                                                          \

@@ -15,10 +15,12 @@ namespace apus {
 /// The operating system refused something about a file.
 class APUS_API FileError final : public Error {
  public:
+  /// `action` is a verb such as "open"; `code` an errno value.
   /// The message becomes "cannot ACTION PATH: REASON (errno N); REMEDY".
   FileError(std::string_view action, std::filesystem::path path, int code);
   ~FileError() override;
 
+  /// The file or directory it is about.
   const std::filesystem::path& path() const { return path_; }
   /// The errno value.
   int code() const { return code_; }
@@ -33,13 +35,19 @@ class APUS_API FileError final : public Error {
 /// Throws:      FileError if the file cannot be opened or mapped.
 class APUS_API MappedFile final {
  public:
+  /// Maps the whole file as it is now. It may be removed or replaced afterwards, but must not be cut short:
+  /// reading beyond its new end kills the process.
   explicit MappedFile(std::filesystem::path path);
   ~MappedFile();
+  /// The bytes stay where they are.
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
 
+  /// Valid while this object, or the one that it was moved to, lives.
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// The same bytes as text.
   std::string_view text() const;
+  /// The path that was opened.
   const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -62,12 +70,16 @@ class APUS_API FileWriter final {
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
+  /// Appends all of the bytes.
   void write(std::span<const std::byte> bytes);
+  /// Appends the bytes of a text.
   void write(std::string_view text);
   /// fsync, rename over the target, fsync of the directory. Nothing may be written afterwards.
   void finish();
 
+  /// Bytes appended so far.
   int64_t written_bytes() const { return written_bytes_; }
+  /// The path under which the file will appear.
   const std::filesystem::path& path() const { return path_; }
 
  private:

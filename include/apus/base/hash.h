@@ -24,9 +24,12 @@ APUS_API uint64_t hash64(std::string_view text, uint64_t seed = 0);
 /// Source:      xxHash fast digest algorithm, version 0.1.1, section XXH64.
 class APUS_API Hash64 final {
  public:
+  /// Other seeds give unrelated hashes of the same data.
   explicit Hash64(uint64_t seed = 0);
 
+  /// Appends bytes; any number of them, 0 too.
   Hash64& update(std::span<const std::byte> bytes);
+  /// Appends the bytes of a text.
   Hash64& update(std::string_view text) { return update(as_byte_span(text)); }
   /// The hash of everything so far; more may follow.
   uint64_t digest() const;
@@ -44,7 +47,9 @@ class APUS_API Sha256 final {
  public:
   Sha256();
 
+  /// Appends bytes; any number of them, 0 too.
   Sha256& update(std::span<const std::byte> bytes);
+  /// Appends the bytes of a text.
   Sha256& update(std::string_view text) { return update(as_byte_span(text)); }
   /// The digest of everything so far; more may follow.
   std::array<std::byte, 32> digest() const;

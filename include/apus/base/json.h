@@ -28,6 +28,7 @@ APUS_API nlohmann::ordered_json parse_ordered_json(std::string_view text, const 
 using JsonSax = nlohmann::json_sax<nlohmann::json>;
 
 /// A JsonSax that refuses every event, to override only those that a format allows.
+/// The parameters are those of nlohmann::json_sax: values, names, and counts that text leaves unknown (-1).
 class APUS_API StrictJsonSax : public JsonSax {
  public:
   bool null() override;
@@ -60,7 +61,8 @@ APUS_API bool sax_parse(std::string_view text, const std::string& source, JsonSa
 /// Throws:      FileError if it cannot be read, DataError if it is not JSON.
 APUS_API nlohmann::json load_json_file(const std::filesystem::path& path);
 
-/// The same, keeping the order of keys.
+/// The same, keeping the order of keys: for small files whose order means something.
+/// Throws:      as load_json_file.
 APUS_API nlohmann::ordered_json load_ordered_json_file(const std::filesystem::path& path);
 
 /// How `dump_json` writes.
@@ -74,7 +76,7 @@ struct JsonDumpOptions {
 /// JSON text; bytes that are not UTF-8 become U+FFFD instead of an exception. NaN and infinities become null.
 APUS_API std::string dump_json(const nlohmann::json& value, const JsonDumpOptions& options = {});
 
-/// The same for an ordered document.
+/// The same for an ordered document, keys in their order.
 APUS_API std::string dump_json(const nlohmann::ordered_json& value, const JsonDumpOptions& options = {});
 
 /// A JSON object of a configuration file, read key by key with messages that name file and key.
@@ -108,7 +110,9 @@ class APUS_API JsonView final {
 
   /// All keys, sorted.
   std::vector<std::string> keys() const;
+  /// The object itself.
   const nlohmann::json& value() const { return value_; }
+  /// The file named in messages.
   const std::string& source() const { return source_; }
   /// "a.b" for key b of the object at a.
   std::string path_of(const std::string& key) const;

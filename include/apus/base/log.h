@@ -24,21 +24,27 @@ class APUS_API Logger {
   /// Takes one message, without a line end.
   virtual void log(LogLevel level, std::string_view message) = 0;
 
+  /// Details for whoever looks for a fault.
   void debug(std::string_view message) { log(LogLevel::kDebug, message); }
+  /// What a user reads while the run goes well.
   void info(std::string_view message) { log(LogLevel::kInfo, message); }
+  /// Something is not as the user may think; the run goes on.
   void warning(std::string_view message) { log(LogLevel::kWarning, message); }
+  /// Something failed; an exception usually follows.
   void error(std::string_view message) { log(LogLevel::kError, message); }
 };
 
 /// Drops everything.
 class APUS_API NullLogger final : public Logger {
  public:
+  /// Does nothing.
   void log(LogLevel level, std::string_view message) override;
 };
 
 /// Keeps every line in memory, for tests and for hosts that show the log themselves. Thread-safe.
 class APUS_API CaptureLogger final : public Logger {
  public:
+  /// Appends the line.
   void log(LogLevel level, std::string_view message) override;
 
   /// A copy of all lines so far, in order of arrival.
@@ -57,11 +63,14 @@ class APUS_API CaptureLogger final : public Logger {
 /// Thread-safe.
 class APUS_API OnceLogger {
  public:
+  /// `logger` receives what is passed on.
   explicit OnceLogger(std::shared_ptr<Logger> logger);
 
   /// Returns whether the message was passed on.
   bool log(LogLevel level, const std::string& key, std::string_view message);
+  /// `log` at level warning.
   bool warning(const std::string& key, std::string_view message);
+  /// `log` at level info.
   bool info(const std::string& key, std::string_view message);
 
  private:

@@ -23,6 +23,7 @@ class APUS_API ResidentPeak final {
  public:
   /// Reads the current value and returns it.
   int64_t sample();
+  /// 0 before the first sample.
   int64_t peak_bytes() const { return peak_bytes_.load(); }
 
  private:

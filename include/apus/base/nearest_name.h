@@ -11,6 +11,7 @@
 namespace apus {
 
 /// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
+/// Counts bytes; case matters here.
 APUS_API int64_t edit_distance(std::string_view a, std::string_view b);
 
 /// The candidate that a mistyped word most likely meant; nothing if none is near (more than a third of the

@@ -17,10 +17,14 @@ namespace apus {
 
 /// Four 32-bit words: a counter on the way in, random bits on the way out.
 struct PhiloxBlock {
+  /// Word 0 is the least significant.
   uint32_t w[4];
 };
 
 /// One block of the Philox4x32-10 generator: a pure function of counter and key, equal on CPU and GPU.
+/// Maths:       ten rounds of two 32 x 32 -> 64 bit products, their halves crossed and mixed with the key,
+///              which grows by a constant a round.
+/// Determinism: bitwise, everywhere.
 /// Source:      Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
 APUS_HOST_DEVICE constexpr PhiloxBlock philox4x32(PhiloxBlock counter, uint64_t key) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
@@ -40,6 +44,7 @@ APUS_HOST_DEVICE constexpr PhiloxBlock philox4x32(PhiloxBlock counter, uint64_t 
 APUS_API uint64_t philox_key(uint64_t seed, std::string_view path);
 
 /// Where a number is drawn during training; the same whatever the split over ranks and micro-batches.
+/// Packed kernels get `ordinal` and `position` as arrays, one entry a token.
 struct SampleCoordinate {
   /// Epoch, below 2^31.
   uint32_t epoch = 0;
@@ -56,26 +61,29 @@ APUS_HOST_DEVICE constexpr PhiloxBlock sample_counter(const SampleCoordinate& at
   return {{feature / 4, at.position, at.ordinal, (at.epoch << 1) | (at.side & 1)}};
 }
 
-/// 24 random bits as a float in [0, 1).
+/// 24 random bits as a float in [0, 1): a multiple of 2^-24, so that rounding never gives 1.
 APUS_HOST_DEVICE constexpr float unit_float(uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
 
-/// 53 random bits as a double in [0, 1).
+/// 53 random bits as a double in [0, 1): a multiple of 2^-53.
 APUS_HOST_DEVICE constexpr double unit_double(uint32_t high, uint32_t low) {
   return static_cast<double>((uint64_t{high} << 32 | low) >> 11) * 0x1p-53;
 }
 
 /// The random float in [0, 1) for one feature of one token: dropout keeps where it is >= p.
+/// A kernel that handles four features at once draws one block and uses its words in order.
 APUS_HOST_DEVICE constexpr float sample_uniform(uint64_t key, const SampleCoordinate& at, uint32_t feature) {
   return unit_float(philox4x32(sample_counter(at, feature), key).w[feature % 4]);
 }
 
 /// Random numbers addressed by index, e.g. the global element of a parameter: any range can be drawn
-/// anywhere, in any order, and has no state to save. The three kinds draw from the same bits, so use one
-/// key for one kind.
+/// anywhere, in any order, and has no state to save. All kinds of number draw from the same bits, so use
+/// one key for one kind.
+/// Determinism: bitwise for word, uniform and below; normal as far as log, sqrt, cos and sin agree.
 class PhiloxSequence final {
  public:
+  /// The sequence of a key that was made elsewhere.
   constexpr explicit PhiloxSequence(uint64_t key) : key_(key) {}
   /// The sequence of a parameter or operation.
   PhiloxSequence(uint64_t seed, std::string_view path) : key_(philox_key(seed, path)) {}
@@ -90,6 +98,7 @@ class PhiloxSequence final {
   }
 
   /// Number `index`, standard normal by Box-Muller; elements 2i and 2i+1 are the pair of block i.
+  /// The logarithm's argument is 1 - u in (0, 1], so the largest magnitude is sqrt(106 ln 2), about 8.57.
   double normal(uint64_t index) const {
     const PhiloxBlock bits = block(index / 2);
     const double radius = std::sqrt(-2.0 * std::log(1.0 - unit_double(bits.w[0], bits.w[1])));

@@ -22,22 +22,29 @@ inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
 /// Name, type and shape of a stored tensor.
 struct APUS_API TensorSpec {
+  /// Any text but "__metadata__", unique in its file.
   std::string name;
+  /// Type of the elements.
   DType dtype = DType::kF32;
+  /// Sizes from the slowest dim to the fastest; empty for a scalar.
   std::vector<int64_t> shape = {};
 };
 
-/// Number of elements of a shape, 1 for a scalar.
+/// Number of elements of a shape, 1 for a scalar, 0 if any dim is 0.
 /// Throws:      ShapeError for a negative dim or a product beyond int64.
 APUS_API int64_t element_count(std::span<const int64_t> shape);
 
-/// Bytes of a tensor. Throws ShapeError as `element_count` does.
+/// Bytes of a tensor.
+/// Throws:      ShapeError as `element_count`, or if the bytes go beyond int64.
 APUS_API int64_t byte_count(const TensorSpec& spec);
 
 /// A tensor inside a mapped file. `data` lives as long as the file object.
 struct APUS_API TensorView {
+  /// As in the file.
   std::string name;
+  /// Type of the elements.
   DType dtype = DType::kF32;
+  /// Sizes from the slowest dim to the fastest; empty for a scalar.
   std::vector<int64_t> shape = {};
   /// Row-major elements, little endian; not necessarily aligned to the element.
   std::span<const std::byte> data = {};
@@ -62,16 +69,19 @@ APUS_API SafetensorsContents parse_safetensors(std::span<const std::byte> file, 
 /// Throws:      FileError if it cannot be opened, CheckpointError if it is broken.
 class APUS_API SafetensorsFile final {
  public:
+  /// Maps the file and checks its header; no data is read.
   explicit SafetensorsFile(std::filesystem::path path);
 
   /// In order of their bytes.
   const std::vector<TensorView>& tensors() const { return contents_.tensors; }
+  /// The "__metadata__" entry; empty if there is none.
   const std::map<std::string, std::string>& metadata() const { return contents_.metadata; }
   /// The tensor, or null.
   const TensorView* find(std::string_view name) const;
   /// The tensor.
   /// Throws:      CheckpointError naming the nearest name.
   const TensorView& at(std::string_view name) const;
+  /// The path that was opened.
   const std::filesystem::path& path() const { return file_.path(); }
 
  private:
@@ -92,6 +102,7 @@ struct SafetensorsWriterOptions {
 /// names, wrong order or sizes; FileError from the disk.
 class APUS_API SafetensorsWriter final {
  public:
+  /// Creates the temporary and writes the header; `specs` may come in any order.
   SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> specs,
                     const SafetensorsWriterOptions& options = {});
 
@@ -111,7 +122,8 @@ class APUS_API SafetensorsWriter final {
   int64_t written_of_current_ = 0;
 };
 
-/// Writes tensors that are all in memory.
+/// Writes tensors that are all in memory, in any order; names must be unique.
+/// Throws:      as SafetensorsWriter.
 APUS_API void write_safetensors(const std::filesystem::path& path, const std::vector<TensorView>& tensors,
                                 const SafetensorsWriterOptions& options = {});
 

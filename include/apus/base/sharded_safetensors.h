@@ -25,10 +25,12 @@ struct ShardedSafetensorsOptions {
 ///              a folder with only pickled weights is refused with the command that converts them.
 class APUS_API ShardedSafetensors final {
  public:
+  /// Reads the index, or the header of the single file, and checks that every shard exists.
   explicit ShardedSafetensors(std::filesystem::path folder, ShardedSafetensorsOptions options = {});
 
   /// All tensor names, sorted.
   std::vector<std::string> names() const;
+  /// Whether the folder lists the tensor; opens nothing.
   bool has(std::string_view name) const;
   /// The tensor, or null if the folder lists none of that name.
   const TensorView* find(std::string_view name) const;
@@ -37,6 +39,7 @@ class APUS_API ShardedSafetensors final {
   const TensorView& at(std::string_view name) const;
   /// File names of the shards, sorted.
   std::vector<std::string> shards() const;
+  /// The folder as it was given.
   const std::filesystem::path& folder() const { return folder_; }
 
  private:
