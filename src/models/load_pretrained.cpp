@@ -24,12 +24,15 @@ std::string weights_name(const ShardedSafetensors& files) {
   return (files.folder() / (shards.size() == 1 ? shards.front() : "model.safetensors.index.json")).string();
 }
 
-std::string shape_text(at::IntArrayRef shape) { return detail::concat(shape); }
+std::string shape_text(at::IntArrayRef shape) {
+  return detail::concat(shape);
+}
 
 /// A tensor over the mapped bytes; it keeps the mapping alive.
 at::Tensor mapped_tensor(const Files& files, const TensorView& view, at::ScalarType type) {
   void* data = const_cast<std::byte*>(view.data.data());
-  return at::from_blob(data, view.shape, [files](void*) {}, at::TensorOptions().dtype(type));
+  return at::from_blob(
+      data, view.shape, [files](void*) {}, at::TensorOptions().dtype(type));
 }
 
 bool is_aligned(const TensorView& view) {
@@ -47,9 +50,10 @@ at::Tensor stored_tensor(const Files& files, const TensorView& view) {
 void check_dtype(const std::string& file, const TensorView& view) {
   const bool plain = is_floating_point(view.dtype) && dtype_size(view.dtype) >= 2;
   if (!plain)
-    throw CheckpointError(file, view.name, detail::concat("is stored as ", dtype_name(view.dtype),
-                                                          "; expected F32, BF16, F16 or F64 (quantised "
-                                                          "checkpoints are not supported)"));
+    throw CheckpointError(file, view.name,
+                          detail::concat("is stored as ", dtype_name(view.dtype),
+                                         "; expected F32, BF16, F16 or F64 (quantised "
+                                         "checkpoints are not supported)"));
 }
 
 void install(const Files& files, const std::string& stored_name, const nn::NamedParameter& parameter) {
@@ -57,12 +61,13 @@ void install(const Files& files, const std::string& stored_name, const nn::Named
   const TensorView* view = files->find(stored_name);
   const at::Tensor& tensor = parameter.tensor;
   if (!view)
-    throw CheckpointError(file, stored_name, "is missing; the model needs it with shape " +
-                                                 shape_text(tensor.sizes()) +
-                                                 did_you_mean(stored_name, files->names()));
+    throw CheckpointError(file, stored_name,
+                          "is missing; the model needs it with shape " + shape_text(tensor.sizes()) +
+                              did_you_mean(stored_name, files->names()));
   if (tensor.sizes() != at::IntArrayRef(view->shape))
-    throw CheckpointError(file, stored_name, "has shape " + shape_text(view->shape) + ", the model needs " +
-                                                 shape_text(tensor.sizes()) + ": does config.json belong to it?");
+    throw CheckpointError(file, stored_name,
+                          "has shape " + shape_text(view->shape) + ", the model needs " +
+                              shape_text(tensor.sizes()) + ": does config.json belong to it?");
   check_dtype(file, *view);
   const bool trainable = tensor.requires_grad();
   tensor.set_data(stored_tensor(files, *view).to(tensor.options().requires_grad(false)));
@@ -80,7 +85,8 @@ void refuse_unknown_tensors(const ShardedSafetensors& files, const std::set<std:
   for (const std::string& name : files.names()) {
     if (known.contains(name) || matches_any(redundant, name)) continue;
     const std::vector<std::string> names(known.begin(), known.end());
-    throw CheckpointError(weights_name(files), name, "is not a parameter of the model" + did_you_mean(name, names));
+    throw CheckpointError(weights_name(files), name,
+                          "is not a parameter of the model" + did_you_mean(name, names));
   }
 }
 
@@ -129,8 +135,9 @@ PretrainedModel load_pretrained(const fs::path& folder, const ModelRegistry& reg
   const nlohmann::json config = parse_json(loaded.config_json, source);
   const JsonView view(config, source);
   loaded.spec = registry.find(view.require<std::string>("model_type"));
-  APUS_CHECK(!view.has("quantization_config"), NotSupported, source,
-             ": quantization_config is present; quantised checkpoints are not supported, use the original weights");
+  APUS_CHECK(
+      !view.has("quantization_config"), NotSupported, source,
+      ": quantization_config is present; quantised checkpoints are not supported, use the original weights");
   const std::optional<at::ScalarType> own = options.dtype ? options.dtype : config_dtype(config, source);
   const auto files = std::make_shared<const ShardedSafetensors>(folder);
   loaded.dtype = own ? *own : stored_type(*files);

@@ -34,7 +34,9 @@ std::vector<std::string> ModelRegistry::model_types() const {
   return names;
 }
 
-void register_builtin_models(ModelRegistry& registry) { registry.add(qwen2_spec()); }
+void register_builtin_models(ModelRegistry& registry) {
+  registry.add(qwen2_spec());
+}
 
 std::optional<at::ScalarType> config_dtype(const nlohmann::json& config, const std::string& source) {
   const JsonView view(config, source);
@@ -42,8 +44,8 @@ std::optional<at::ScalarType> config_dtype(const nlohmann::json& config, const s
     const auto text = view.find<std::string>(key);
     if (!text) continue;
     const at::ScalarType type = scalar_type(parse_dtype(source + ": " + key, *text));
-    APUS_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf, NotSupported, source, ": ", key, " '",
-               *text, "' is not supported; supported: float32, bfloat16, float16");
+    APUS_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf, NotSupported, source, ": ",
+               key, " '", *text, "' is not supported; supported: float32, bfloat16, float16");
     return type;
   }
   return std::nullopt;

@@ -7,7 +7,9 @@
 namespace apus::models {
 namespace {
 
-std::string layer_path(int64_t index) { return "model.layers." + std::to_string(index); }
+std::string layer_path(int64_t index) {
+  return "model.layers." + std::to_string(index);
+}
 
 nn::VocabOptions vocab_options(const Qwen2Config& config, at::ScalarType dtype) {
   return {.vocab_size = config.vocab_size, .hidden_size = config.hidden_size, .dtype = dtype};
@@ -33,8 +35,8 @@ Qwen2::Qwen2(const Qwen2Config& config, at::ScalarType dtype)
 void Qwen2::prepare(nn::PassContext& context) {
   APUS_CHECK(context.rows, ShapeError, "the pass has no row layout: set PassContext::rows");
   const at::Tensor& weight = embed_tokens_.weight();
-  ops::RotaryTables tables = ops::rotary_tables(context.rows->positions_T.to(weight.device()), config_.head_dim,
-                                                config_.rope_theta, weight.scalar_type());
+  ops::RotaryTables tables = ops::rotary_tables(context.rows->positions_T.to(weight.device()),
+                                                config_.head_dim, config_.rope_theta, weight.scalar_type());
   context.cos_TH = std::move(tables.cos_TH);
   context.sin_TH = std::move(tables.sin_TH);
 }
@@ -53,7 +55,9 @@ at::Tensor Qwen2::final_norm(const at::Tensor& hidden_MD, const nn::PassContext&
   return norm_.forward(hidden_MD);
 }
 
-at::Tensor Qwen2::head_weight() const { return lm_head_ ? lm_head_->weight() : embed_tokens_.weight(); }
+at::Tensor Qwen2::head_weight() const {
+  return lm_head_ ? lm_head_->weight() : embed_tokens_.weight();
+}
 
 std::vector<nn::NamedParameter> Qwen2::embed_parameters() {
   return embed_tokens_.named_parameters("model.embed_tokens");

@@ -17,13 +17,21 @@ nn::RmsNormOptions norm_options(const Qwen2Config& config, at::ScalarType dtype)
 
 Qwen2Attention::Qwen2Attention(const Qwen2Config& c, at::ScalarType dtype)
     : head_dim_(c.head_dim),
-      q_proj_({.in_features = c.hidden_size, .out_features = c.num_attention_heads * c.head_dim, .bias = true,
+      q_proj_({.in_features = c.hidden_size,
+               .out_features = c.num_attention_heads * c.head_dim,
+               .bias = true,
                .dtype = dtype}),
-      k_proj_({.in_features = c.hidden_size, .out_features = c.num_key_value_heads * c.head_dim, .bias = true,
+      k_proj_({.in_features = c.hidden_size,
+               .out_features = c.num_key_value_heads * c.head_dim,
+               .bias = true,
                .dtype = dtype}),
-      v_proj_({.in_features = c.hidden_size, .out_features = c.num_key_value_heads * c.head_dim, .bias = true,
+      v_proj_({.in_features = c.hidden_size,
+               .out_features = c.num_key_value_heads * c.head_dim,
+               .bias = true,
                .dtype = dtype}),
-      o_proj_({.in_features = c.num_attention_heads * c.head_dim, .out_features = c.hidden_size, .dtype = dtype}) {
+      o_proj_({.in_features = c.num_attention_heads * c.head_dim,
+               .out_features = c.hidden_size,
+               .dtype = dtype}) {
   register_module("q_proj", q_proj_);
   register_module("k_proj", k_proj_);
   register_module("v_proj", v_proj_);

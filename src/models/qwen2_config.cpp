@@ -43,9 +43,10 @@ double rope_theta(const JsonView& view) {
 }
 
 void refuse_sliding_window(const JsonView& view) {
-  APUS_CHECK(!view.get_or<bool>("use_sliding_window", false), NotSupported, view.source(),
-             ": use_sliding_window true is not supported: attention here sees the whole sequence; for texts no "
-             "longer than sliding_window set it to false, the numbers are then the same");
+  APUS_CHECK(
+      !view.get_or<bool>("use_sliding_window", false), NotSupported, view.source(),
+      ": use_sliding_window true is not supported: attention here sees the whole sequence; for texts no "
+      "longer than sliding_window set it to false, the numbers are then the same");
   for (const std::string& type : view.get_or<std::vector<std::string>>("layer_types", {}))
     APUS_CHECK(type == "full_attention", NotSupported, view.source(), ": layer_types has '", type,
                "'; supported: full_attention");
@@ -63,16 +64,16 @@ void refuse_other_features(const JsonView& view) {
 
 int64_t head_dim(const JsonView& view, const Qwen2Config& config) {
   if (const auto given = view.find<int64_t>("head_dim")) return positive(view, "head_dim", *given);
-  APUS_CHECK(config.hidden_size % config.num_attention_heads == 0, ConfigError, view.source(), ": hidden_size ",
-             config.hidden_size, " is not a multiple of num_attention_heads ", config.num_attention_heads,
-             " and head_dim is not given");
+  APUS_CHECK(config.hidden_size % config.num_attention_heads == 0, ConfigError, view.source(),
+             ": hidden_size ", config.hidden_size, " is not a multiple of num_attention_heads ",
+             config.num_attention_heads, " and head_dim is not given");
   return config.hidden_size / config.num_attention_heads;
 }
 
 void check_heads(const Qwen2Config& config, const std::string& source) {
   APUS_CHECK(config.num_attention_heads % config.num_key_value_heads == 0, ConfigError, source,
-             ": num_attention_heads ", config.num_attention_heads, " is not a multiple of num_key_value_heads ",
-             config.num_key_value_heads);
+             ": num_attention_heads ", config.num_attention_heads,
+             " is not a multiple of num_key_value_heads ", config.num_key_value_heads);
   APUS_CHECK(config.head_dim % 2 == 0, ConfigError, source, ": head_dim ", config.head_dim,
              " is odd; rotary positions need pairs");
 }
@@ -80,7 +81,8 @@ void check_heads(const Qwen2Config& config, const std::string& source) {
 /// Every matrix product of one token: weights without the embedding's lookup, with the projection.
 double matmul_weights(const Qwen2Config& c) {
   const auto d = static_cast<double>(c.hidden_size);
-  const auto heads = static_cast<double>((2 * c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim);
+  const auto heads =
+      static_cast<double>((2 * c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim);
   const double layer = d * heads + 3 * d * static_cast<double>(c.intermediate_size);
   return layer * static_cast<double>(c.num_hidden_layers) + d * static_cast<double>(c.vocab_size);
 }
@@ -108,8 +110,8 @@ Qwen2Config parse_qwen2_config(const nlohmann::json& json, const std::string& so
   config.intermediate_size = require_positive(view, "intermediate_size");
   config.num_hidden_layers = require_positive(view, "num_hidden_layers");
   config.num_attention_heads = require_positive(view, "num_attention_heads");
-  config.num_key_value_heads = positive(view, "num_key_value_heads",
-                                        view.get_or<int64_t>("num_key_value_heads", config.num_attention_heads));
+  config.num_key_value_heads = positive(
+      view, "num_key_value_heads", view.get_or<int64_t>("num_key_value_heads", config.num_attention_heads));
   config.head_dim = head_dim(view, config);
   config.max_position_embeddings = view.get_or<int64_t>("max_position_embeddings", 32768);
   config.rms_norm_eps = view.get_or<double>("rms_norm_eps", 1e-6);
@@ -150,7 +152,8 @@ std::string qwen2_config_json(const Qwen2Config& c, at::ScalarType dtype) {
 ModelSpec qwen2_spec() {
   return {.model_type = "qwen2",
           .architecture = "Qwen2ForCausalLM",
-          .build = [](const nlohmann::json& config, const BuildOptions& options) -> std::unique_ptr<nn::CausalLm> {
+          .build = [](const nlohmann::json& config,
+                      const BuildOptions& options) -> std::unique_ptr<nn::CausalLm> {
             return std::make_unique<Qwen2>(parse_qwen2_config(config, options.source), options.dtype);
           },
           .token_flops = [](const nlohmann::json& config,

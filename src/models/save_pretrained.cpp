@@ -20,7 +20,9 @@ constexpr const char* kIndexName = "model.safetensors.index.json";
 
 using Shard = std::vector<nn::NamedParameter>;
 
-int64_t bytes_of(const nn::NamedParameter& parameter) { return static_cast<int64_t>(parameter.tensor.nbytes()); }
+int64_t bytes_of(const nn::NamedParameter& parameter) {
+  return static_cast<int64_t>(parameter.tensor.nbytes());
+}
 
 /// Consecutive parameters, as many to a shard as fit.
 std::vector<Shard> cut(const std::vector<nn::NamedParameter>& parameters, const SaveOptions& options) {
@@ -49,7 +51,8 @@ void write_shard(const fs::path& path, const Shard& shard) {
   std::vector<TensorSpec> specs;
   std::map<std::string_view, const at::Tensor*> tensors;
   for (const auto& [name, tensor] : shard) {
-    specs.push_back({.name = name, .dtype = stored_dtype(tensor.scalar_type()), .shape = tensor.sizes().vec()});
+    specs.push_back(
+        {.name = name, .dtype = stored_dtype(tensor.scalar_type()), .shape = tensor.sizes().vec()});
     tensors[name] = &tensor;
   }
   SafetensorsWriter writer(path, std::move(specs));
@@ -69,7 +72,8 @@ std::string index_json(const std::vector<Shard>& shards) {
       total += bytes_of(parameter);
       places[parameter.name] = shard_name(i, shards.size());
     }
-  return dump_json(nlohmann::json{{"metadata", {{"total_size", total}}}, {"weight_map", places}}, {.indent = 2}) +
+  return dump_json(nlohmann::json{{"metadata", {{"total_size", total}}}, {"weight_map", places}},
+                   {.indent = 2}) +
          "\n";
 }
 
@@ -89,8 +93,8 @@ void remove_stale(const fs::path& folder, const std::set<std::string>& written) 
 void save_pretrained(const fs::path& folder, const std::string& config_json,
                      const std::vector<nn::NamedParameter>& parameters, const SaveOptions& options) {
   APUS_CHECK(!parameters.empty(), ConfigError, "save_pretrained: there are no parameters to save");
-  APUS_CHECK(options.max_shard_bytes >= 1, ConfigError, "save_pretrained: max_shard_bytes must be positive, it is ",
-             options.max_shard_bytes);
+  APUS_CHECK(options.max_shard_bytes >= 1, ConfigError,
+             "save_pretrained: max_shard_bytes must be positive, it is ", options.max_shard_bytes);
   parse_json(config_json, "config.json");
   ensure_directory(folder);
   const std::vector<Shard> shards = cut(parameters, options);

@@ -11,14 +11,22 @@ namespace {
 using at::ScalarType;
 
 constexpr std::array kPairs = {
-    std::pair{DType::kBool, ScalarType::Bool},          std::pair{DType::kU8, ScalarType::Byte},
-    std::pair{DType::kI8, ScalarType::Char},            std::pair{DType::kF8E5M2, ScalarType::Float8_e5m2},
-    std::pair{DType::kF8E4M3, ScalarType::Float8_e4m3fn}, std::pair{DType::kF8E8M0, ScalarType::Float8_e8m0fnu},
-    std::pair{DType::kI16, ScalarType::Short},          std::pair{DType::kU16, ScalarType::UInt16},
-    std::pair{DType::kF16, ScalarType::Half},           std::pair{DType::kBF16, ScalarType::BFloat16},
-    std::pair{DType::kI32, ScalarType::Int},            std::pair{DType::kU32, ScalarType::UInt32},
-    std::pair{DType::kF32, ScalarType::Float},          std::pair{DType::kF64, ScalarType::Double},
-    std::pair{DType::kI64, ScalarType::Long},           std::pair{DType::kU64, ScalarType::UInt64},
+    std::pair{DType::kBool, ScalarType::Bool},
+    std::pair{DType::kU8, ScalarType::Byte},
+    std::pair{DType::kI8, ScalarType::Char},
+    std::pair{DType::kF8E5M2, ScalarType::Float8_e5m2},
+    std::pair{DType::kF8E4M3, ScalarType::Float8_e4m3fn},
+    std::pair{DType::kF8E8M0, ScalarType::Float8_e8m0fnu},
+    std::pair{DType::kI16, ScalarType::Short},
+    std::pair{DType::kU16, ScalarType::UInt16},
+    std::pair{DType::kF16, ScalarType::Half},
+    std::pair{DType::kBF16, ScalarType::BFloat16},
+    std::pair{DType::kI32, ScalarType::Int},
+    std::pair{DType::kU32, ScalarType::UInt32},
+    std::pair{DType::kF32, ScalarType::Float},
+    std::pair{DType::kF64, ScalarType::Double},
+    std::pair{DType::kI64, ScalarType::Long},
+    std::pair{DType::kU64, ScalarType::UInt64},
 };
 
 }  // namespace

@@ -4,8 +4,12 @@ namespace apus::nn {
 
 Boundary::~Boundary() = default;
 
-at::Tensor Boundary::enter(const at::Tensor& input) const { return input; }
+at::Tensor Boundary::enter(const at::Tensor& input) const {
+  return input;
+}
 
-at::Tensor Boundary::leave(const at::Tensor& output) const { return output; }
+at::Tensor Boundary::leave(const at::Tensor& output) const {
+  return output;
+}
 
 }  // namespace apus::nn

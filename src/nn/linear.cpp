@@ -12,10 +12,11 @@
 namespace apus::nn {
 namespace {
 
-// (scaling * x A^T) B^T, computed in the adapter's dtype (fp32 beside a bf16 base, say); the scaling goes to the
-// narrow side.
+// (scaling * x A^T) B^T, computed in the adapter's dtype (fp32 beside a bf16 base, say); the scaling goes to
+// the narrow side.
 at::Tensor adapter_output(const LoraAdapter& adapter, const at::Tensor& x_TI) {
-  const at::Tensor inner_TR = ops::linear(x_TI.to(adapter.a_RI.scalar_type()), adapter.a_RI) * adapter.scaling;
+  const at::Tensor inner_TR =
+      ops::linear(x_TI.to(adapter.a_RI.scalar_type()), adapter.a_RI) * adapter.scaling;
   return ops::linear(inner_TR, adapter.b_OR).to(x_TI.scalar_type());
 }
 
@@ -29,7 +30,8 @@ Linear::Linear(const LinearOptions& options) : options_(options) {
   APUS_CHECK(options.in_features > 0 && options.out_features > 0, ConfigError,
              "Linear needs positive sizes, got in_features ", options.in_features, " and out_features ",
              options.out_features);
-  weight_OI_ = register_parameter("weight", at::empty({options.out_features, options.in_features}, options.dtype));
+  weight_OI_ =
+      register_parameter("weight", at::empty({options.out_features, options.in_features}, options.dtype));
   if (options.bias) bias_O_ = register_parameter("bias", at::empty({options.out_features}, options.dtype));
 }
 
@@ -42,7 +44,8 @@ at::Tensor Linear::forward(const at::Tensor& x_TI, const PassContext& context) c
 at::Tensor Linear::forward_across(const Boundary& boundary, const at::Tensor& x_TI,
                                   const PassContext& context) const {
   const at::Tensor entered_TI = boundary.enter(x_TI);
-  const at::Tensor y_TO = boundary.leave(add_adapters(ops::linear(entered_TI, weight_OI_), entered_TI, context));
+  const at::Tensor y_TO =
+      boundary.leave(add_adapters(ops::linear(entered_TI, weight_OI_), entered_TI, context));
   return bias_O_.defined() ? y_TO + bias_O_ : y_TO;
 }
 

@@ -45,8 +45,9 @@ std::shared_ptr<const RowLayout> RowLayout::packed(std::vector<int64_t> lengths)
 std::shared_ptr<const RowLayout> RowLayout::padded(std::vector<int64_t> lengths, int64_t padded_length) {
   auto layout = std::make_shared<RowLayout>();
   layout->max_length = largest(lengths);
-  APUS_CHECK(padded_length > 0 && layout->max_length <= padded_length, ShapeError, "the longest sequence has ",
-             layout->max_length, " tokens but each takes padded_length = ", padded_length, " rows");
+  APUS_CHECK(padded_length > 0 && layout->max_length <= padded_length, ShapeError,
+             "the longest sequence has ", layout->max_length,
+             " tokens but each takes padded_length = ", padded_length, " rows");
   layout->lengths = std::move(lengths);
   layout->padded_length = padded_length;
   layout->positions_T = at::arange(padded_length, at::kLong).repeat({layout->batch()});

@@ -7,12 +7,14 @@
 namespace apus::nn {
 
 RmsNorm::RmsNorm(const RmsNormOptions& options) : eps_(options.eps) {
-  APUS_CHECK(options.size > 0 && options.eps >= 0, ConfigError, "RmsNorm needs a positive size and eps >= 0, got ",
-             options.size, " and ", options.eps);
+  APUS_CHECK(options.size > 0 && options.eps >= 0, ConfigError,
+             "RmsNorm needs a positive size and eps >= 0, got ", options.size, " and ", options.eps);
   weight_D_ = register_parameter("weight", at::empty({options.size}, options.dtype));
 }
 
-at::Tensor RmsNorm::forward(const at::Tensor& x_TD) const { return ops::rms_norm(x_TD, weight_D_, eps_); }
+at::Tensor RmsNorm::forward(const at::Tensor& x_TD) const {
+  return ops::rms_norm(x_TD, weight_D_, eps_);
+}
 
 ops::AddRmsNorm RmsNorm::forward_add(const at::Tensor& x_TD, const at::Tensor& residual_TD) const {
   return ops::add_rms_norm(x_TD, residual_TD, weight_D_, eps_);

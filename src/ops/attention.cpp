@@ -19,8 +19,9 @@ void check_operands(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::
   APUS_CHECK(q_TNH.size(0) == k_TKH.size(0) && q_TNH.size(2) == k_TKH.size(2), ShapeError,
              "attention: q and k must have the same rows and head dim; q is ", q_TNH.sizes(), ", k is ",
              k_TKH.sizes());
-  APUS_CHECK(k_TKH.size(1) > 0 && q_TNH.size(1) % k_TKH.size(1) == 0, ShapeError, "attention: ", q_TNH.size(1),
-             " query heads are not a multiple of ", k_TKH.size(1), " key/value heads");
+  APUS_CHECK(k_TKH.size(1) > 0 && q_TNH.size(1) % k_TKH.size(1) == 0, ShapeError,
+             "attention: ", q_TNH.size(1), " query heads are not a multiple of ", k_TKH.size(1),
+             " key/value heads");
 }
 
 void check_rows(const AttentionRows& rows, int64_t have) {

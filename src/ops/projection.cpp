@@ -13,7 +13,8 @@ namespace apus::ops {
 at::Tensor embedding(const at::Tensor& tokens_T, const at::Tensor& weight_VD) {
   APUS_CHECK(tokens_T.dim() == 1 && tokens_T.scalar_type() == at::kLong, ShapeError,
              "embedding: tokens must be int64 [T], they are ", tokens_T.scalar_type(), " ", tokens_T.sizes());
-  APUS_CHECK(weight_VD.dim() == 2, ShapeError, "embedding: the weight must be [V, D], it is ", weight_VD.sizes());
+  APUS_CHECK(weight_VD.dim() == 2, ShapeError, "embedding: the weight must be [V, D], it is ",
+             weight_VD.sizes());
   if (tokens_T.is_cpu() && tokens_T.numel() > 0) {
     const auto [least, most] = at::aminmax(tokens_T);
     const int64_t low = least.item<int64_t>(), high = most.item<int64_t>();

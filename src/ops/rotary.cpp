@@ -18,8 +18,8 @@ at::Tensor rotate(const at::Tensor& x_TNH, const at::Tensor& cos_T1H, const at::
 
 void check_operand(const at::Tensor& x, const at::Tensor& cos_TH, const char* name) {
   APUS_CHECK(x.dim() == 3 && cos_TH.dim() == 2 && x.size(0) == cos_TH.size(0) && x.size(2) == cos_TH.size(1),
-             ShapeError, "rotary: ", name, " must be [T, heads, H] for tables [T, H]; ", name, " is ", x.sizes(),
-             ", the tables are ", cos_TH.sizes());
+             ShapeError, "rotary: ", name, " must be [T, heads, H] for tables [T, H]; ", name, " is ",
+             x.sizes(), ", the tables are ", cos_TH.sizes());
   APUS_CHECK(x.scalar_type() == cos_TH.scalar_type(), ShapeError, "rotary: ", name, " is ", x.scalar_type(),
              " but the tables are ", cos_TH.scalar_type());
 }
@@ -32,12 +32,14 @@ Rotated rotary(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tenso
              sin_TH.sizes());
   check_operand(q_TNH, cos_TH, "q");
   check_operand(k_TKH, cos_TH, "k");
-  APUS_CHECK(cos_TH.size(1) % 2 == 0, ShapeError, "rotary: the head dim must be even, it is ", cos_TH.size(1));
+  APUS_CHECK(cos_TH.size(1) % 2 == 0, ShapeError, "rotary: the head dim must be even, it is ",
+             cos_TH.size(1));
   const at::Tensor cos_T1H = cos_TH.unsqueeze(1), sin_T1H = sin_TH.unsqueeze(1);
   return {rotate(q_TNH, cos_T1H, sin_T1H), rotate(k_TKH, cos_T1H, sin_T1H)};
 }
 
-RotaryTables rotary_tables(const at::Tensor& positions_T, int64_t head_dim, double theta, at::ScalarType dtype) {
+RotaryTables rotary_tables(const at::Tensor& positions_T, int64_t head_dim, double theta,
+                           at::ScalarType dtype) {
   APUS_CHECK(positions_T.dim() == 1, ShapeError, "rotary_tables: positions must be [T], they are ",
              positions_T.sizes());
   APUS_CHECK(head_dim > 0 && head_dim % 2 == 0, ShapeError,

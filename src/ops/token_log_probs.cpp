@@ -45,7 +45,8 @@ at::Tensor chunk_logits(const at::Tensor& hidden_CD, const at::Tensor& weight_VD
 }
 
 /// d logp / d logits = onehot(target) - softmax, made in the logits' own memory.
-at::Tensor logit_gradient_(at::Tensor logits_CV, const at::Tensor& logsumexp_C1, const at::Tensor& targets_C1) {
+at::Tensor logit_gradient_(at::Tensor logits_CV, const at::Tensor& logsumexp_C1,
+                           const at::Tensor& targets_C1) {
   logits_CV.sub_(logsumexp_C1).exp_().neg_();
   const at::Tensor at_target_C1 = logits_CV.gather(1, targets_C1).add_(1.0);
   return logits_CV.scatter_(1, targets_C1, at_target_C1);
@@ -59,12 +60,12 @@ struct Wanted {
 
 struct ForwardResult {
   at::Tensor logp_M;
-  at::Tensor logsumexp_M;        ///< only if the weight needs a gradient
+  at::Tensor logsumexp_M;         ///< only if the weight needs a gradient
   at::Tensor hidden_gradient_MD;  ///< only if hidden needs a gradient; not scaled
 };
 
-ForwardResult forward_chunks(const at::Tensor& hidden_MD, const at::Tensor& weight_VD, const at::Tensor& targets_M,
-                             int64_t chunk, Wanted wanted) {
+ForwardResult forward_chunks(const at::Tensor& hidden_MD, const at::Tensor& weight_VD,
+                             const at::Tensor& targets_M, int64_t chunk, Wanted wanted) {
   const int64_t rows = hidden_MD.size(0);
   const auto fp32 = hidden_MD.options().dtype(at::kFloat);
   ForwardResult result{at::empty({rows}, fp32), {}, {}};
@@ -85,8 +86,9 @@ ForwardResult forward_chunks(const at::Tensor& hidden_MD, const at::Tensor& weig
 }
 
 /// dW = sum_m g[m] * (d logp[m] / d logits[m])^T hidden[m], the sum in fp32.
-at::Tensor weight_gradient(const at::Tensor& hidden_MD, const at::Tensor& weight_VD, const at::Tensor& targets_M,
-                           const at::Tensor& logsumexp_M, const at::Tensor& scale_M, int64_t chunk) {
+at::Tensor weight_gradient(const at::Tensor& hidden_MD, const at::Tensor& weight_VD,
+                           const at::Tensor& targets_M, const at::Tensor& logsumexp_M,
+                           const at::Tensor& scale_M, int64_t chunk) {
   at::Tensor sum_VD = at::zeros(weight_VD.sizes(), weight_VD.options().dtype(at::kFloat));
   for_chunks(hidden_MD.size(0), chunk, [&](int64_t first, int64_t count) {
     const at::Tensor hidden_CD = hidden_MD.narrow(0, first, count);
@@ -101,8 +103,9 @@ at::Tensor weight_gradient(const at::Tensor& hidden_MD, const at::Tensor& weight
 
 class TokenLogProbsFunction final : public torch::autograd::Function<TokenLogProbsFunction> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden_MD, const at::Tensor& weight_VD,
-                            const at::Tensor& targets_M, int64_t chunk, bool hidden_wanted, bool weight_wanted) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden_MD,
+                            const at::Tensor& weight_VD, const at::Tensor& targets_M, int64_t chunk,
+                            bool hidden_wanted, bool weight_wanted) {
     const ForwardResult result =
         forward_chunks(hidden_MD, weight_VD, targets_M, chunk, {hidden_wanted, weight_wanted});
     // Tensors go through save_for_backward alone: it frees them after backward, saved_data does not.
@@ -134,28 +137,29 @@ class TokenLogProbsFunction final : public torch::autograd::Function<TokenLogPro
 };
 
 void check_operands(const at::Tensor& hidden_MD, const at::Tensor& weight_VD, const at::Tensor& targets_M) {
-  APUS_CHECK(hidden_MD.dim() == 2 && weight_VD.dim() == 2 && hidden_MD.size(1) == weight_VD.size(1), ShapeError,
-             "token_log_probs: hidden must be [M, D] and the weight [V, D]; they are ", hidden_MD.sizes(), " and ",
-             weight_VD.sizes());
+  APUS_CHECK(hidden_MD.dim() == 2 && weight_VD.dim() == 2 && hidden_MD.size(1) == weight_VD.size(1),
+             ShapeError, "token_log_probs: hidden must be [M, D] and the weight [V, D]; they are ",
+             hidden_MD.sizes(), " and ", weight_VD.sizes());
   APUS_CHECK(hidden_MD.scalar_type() == weight_VD.scalar_type(), ShapeError, "token_log_probs: hidden is ",
              hidden_MD.scalar_type(), " but the weight is ", weight_VD.scalar_type());
-  APUS_CHECK(targets_M.dim() == 1 && targets_M.scalar_type() == at::kLong && targets_M.size(0) == hidden_MD.size(0),
-             ShapeError, "token_log_probs: targets must be int64 [", hidden_MD.size(0), "], they are ",
-             targets_M.scalar_type(), " ", targets_M.sizes());
+  APUS_CHECK(
+      targets_M.dim() == 1 && targets_M.scalar_type() == at::kLong && targets_M.size(0) == hidden_MD.size(0),
+      ShapeError, "token_log_probs: targets must be int64 [", hidden_MD.size(0), "], they are ",
+      targets_M.scalar_type(), " ", targets_M.sizes());
   if (!targets_M.is_cpu() || targets_M.numel() == 0) return;
   const auto [least, most] = at::aminmax(targets_M);
   const int64_t low = least.item<int64_t>(), high = most.item<int64_t>();
-  APUS_CHECK(low >= 0 && high < weight_VD.size(0), ShapeError, "token_log_probs: target ", low < 0 ? low : high,
-             " is outside the vocabulary of ", weight_VD.size(0), " rows");
+  APUS_CHECK(low >= 0 && high < weight_VD.size(0), ShapeError, "token_log_probs: target ",
+             low < 0 ? low : high, " is outside the vocabulary of ", weight_VD.size(0), " rows");
 }
 
 }  // namespace
 
-at::Tensor token_log_probs(const at::Tensor& hidden_MD, const at::Tensor& weight_VD, const at::Tensor& targets_M,
-                           const TokenLogProbsOptions& options) {
+at::Tensor token_log_probs(const at::Tensor& hidden_MD, const at::Tensor& weight_VD,
+                           const at::Tensor& targets_M, const TokenLogProbsOptions& options) {
   check_operands(hidden_MD, weight_VD, targets_M);
-  APUS_CHECK(options.chunk_tokens >= 0, ConfigError, "token_log_probs: chunk_tokens must be 0 or more, it is ",
-             options.chunk_tokens);
+  APUS_CHECK(options.chunk_tokens >= 0, ConfigError,
+             "token_log_probs: chunk_tokens must be 0 or more, it is ", options.chunk_tokens);
   const bool tape = at::GradMode::is_enabled();
   return TokenLogProbsFunction::apply(hidden_MD, weight_VD, targets_M, chunk_rows(options, weight_VD.size(0)),
                                       tape && hidden_MD.requires_grad(), tape && weight_VD.requires_grad());

@@ -15,9 +15,9 @@ struct APUS_API InitOptions {
 };
 
 /// Fills a model for training from nothing: matrices normal, norm weights one, biases zero.
-/// Each element depends on the seed, the parameter's full name and the element's index alone (Philox), whatever
-/// the dtype, the order of parameters or the rest of the model. A 1-dim parameter whose name does not end in
-/// "bias" counts as a norm weight. requires_grad stays as it is.
+/// Each element depends on the seed, the parameter's full name and the element's index alone (Philox),
+/// whatever the dtype, the order of parameters or the rest of the model. A 1-dim parameter whose name does
+/// not end in "bias" counts as a norm weight. requires_grad stays as it is.
 APUS_API void init_random(nn::Module& module, const InitOptions& options = {});
 
 }  // namespace apus::models

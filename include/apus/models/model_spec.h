@@ -43,28 +43,29 @@ struct APUS_API TokenFlops {
 struct APUS_API WeightMap {
   /// A parameter's name in the checkpoint; unset = its own name.
   std::function<std::string(const std::string& parameter)> checkpoint_name = {};
-  /// Patterns (as nn::matches_path) of tensors that a checkpoint may hold beyond the parameters and that carry
-  /// nothing, e.g. a tied head's copy or old rotary buffers.
+  /// Patterns (as nn::matches_path) of tensors that a checkpoint may hold beyond the parameters and that
+  /// carry nothing, e.g. a tied head's copy or old rotary buffers.
   std::function<std::vector<std::string>(const nlohmann::json& config)> redundant = {};
 };
 
-/// One kind of model, as a registry entry. Functions that take a config throw DataError if a key is missing or
-/// has a wrong type, NotSupported naming a feature that this build lacks.
+/// One kind of model, as a registry entry. Functions that take a config throw DataError if a key is missing
+/// or has a wrong type, NotSupported naming a feature that this build lacks.
 struct APUS_API ModelSpec {
   /// As in config.json, e.g. "qwen2".
   std::string model_type;
   /// Hugging Face's class, e.g. "Qwen2ForCausalLM".
   std::string architecture;
   /// Builds the model with unset, frozen parameters; their shapes are what a checkpoint must have.
-  std::function<std::unique_ptr<nn::CausalLm>(const nlohmann::json& config, const BuildOptions& options)> build;
+  std::function<std::unique_ptr<nn::CausalLm>(const nlohmann::json& config, const BuildOptions& options)>
+      build;
   /// Cost of a token in a sequence of `length` tokens, on the average over its positions.
   std::function<TokenFlops(const nlohmann::json& config, int64_t length)> token_flops;
   /// Unset members mean: names are the same, nothing is redundant.
   WeightMap weights = {};
 };
 
-/// The kinds of models that a program knows: an object, filled by explicit calls, so that a program may add its
-/// own kinds and two registries never meet.
+/// The kinds of models that a program knows: an object, filled by explicit calls, so that a program may add
+/// its own kinds and two registries never meet.
 class APUS_API ModelRegistry final {
  public:
   /// Throws:  ConfigError if the model_type is empty or known already, or build or token_flops is unset.

@@ -44,9 +44,9 @@ struct APUS_API PretrainedModel {
 /// Memory:  stored in the wanted dtype, a tensor is a private mapping of the file: no anonymous memory, pages
 ///          shared between processes, and kept as long as the tensor; otherwise one converted copy of it.
 /// Throws:  ConfigError if the folder or config.json is missing; DataError if config.json is broken;
-///          NotSupported for an unknown model_type (listing the known), a feature of the config or a quantised
-///          checkpoint; CheckpointError naming file, tensor and both shapes if a weight file or tensor is
-///          missing, broken, ill-shaped or not the model's, or if there are only pickled weights.
+///          NotSupported for an unknown model_type (listing the known), a feature of the config or a
+///          quantised checkpoint; CheckpointError naming file, tensor and both shapes if a weight file or
+///          tensor is missing, broken, ill-shaped or not the model's, or if there are only pickled weights.
 APUS_API PretrainedModel load_pretrained(const std::filesystem::path& folder, const ModelRegistry& registry,
                                          const LoadOptions& options = {});
 
@@ -58,8 +58,8 @@ struct APUS_API LoadParametersOptions {
   std::vector<std::string> redundant = {};
 };
 
-/// Fills parameters from the safetensors of a folder, each in the dtype and shape that it has, by giving it other
-/// storage (set_data); requires_grad stays. Memory and errors as load_pretrained.
+/// Fills parameters from the safetensors of a folder, each in the dtype and shape that it has, by giving it
+/// other storage (set_data); requires_grad stays. Memory and errors as load_pretrained.
 APUS_API void load_parameters(const std::vector<nn::NamedParameter>& parameters,
                               const std::filesystem::path& folder, const LoadParametersOptions& options = {});
 
@@ -71,12 +71,13 @@ struct APUS_API SaveOptions {
   std::function<std::string(const std::string& parameter)> checkpoint_name = {};
 };
 
-/// Writes config.json and the parameters, as they are, in Hugging Face layout: model.safetensors, or shards and
-/// model.safetensors.index.json. Creates the folder; weights of an earlier save in it are replaced.
+/// Writes config.json and the parameters, as they are, in Hugging Face layout: model.safetensors, or shards
+/// and model.safetensors.index.json. Creates the folder; weights of an earlier save in it are replaced.
 /// Memory:  one tensor, where it is not contiguous in host memory.
 /// Throws:  ConfigError without parameters or if max_shard_bytes < 1; DataError if config_json is no JSON;
 ///          FileError from the disk.
 APUS_API void save_pretrained(const std::filesystem::path& folder, const std::string& config_json,
-                              const std::vector<nn::NamedParameter>& parameters, const SaveOptions& options = {});
+                              const std::vector<nn::NamedParameter>& parameters,
+                              const SaveOptions& options = {});
 
 }  // namespace apus::models

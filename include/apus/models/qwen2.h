@@ -43,7 +43,8 @@ struct APUS_API Qwen2Config {
 /// Reads a config.json in the spelling of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters).
 /// Throws:  DataError if a key is missing or has a wrong type; ConfigError if sizes contradict each other;
 ///          NotSupported for another rope type, sliding windows, attention dropout or another activation.
-APUS_API Qwen2Config parse_qwen2_config(const nlohmann::json& config, const std::string& source = "config.json");
+APUS_API Qwen2Config parse_qwen2_config(const nlohmann::json& config,
+                                        const std::string& source = "config.json");
 
 /// The config.json of a model in the spelling of transformers 4, which both versions read.
 APUS_API std::string qwen2_config_json(const Qwen2Config& config, at::ScalarType dtype);
@@ -55,8 +56,8 @@ APUS_API ModelSpec qwen2_spec();
 /// v) and SwiGLU, final norm, vocabulary projection.
 ///
 /// Parameter names are Hugging Face's: "model.embed_tokens.weight", "model.layers.N.self_attn.q_proj.weight",
-/// "model.layers.N.mlp.down_proj.weight", "model.norm.weight", "lm_head.weight" (untied models only) and so on.
-/// Source:  Qwen team, "Qwen2 technical report", 2024; layout and rounding as transformers' Qwen2ForCausalLM.
+/// "model.layers.N.mlp.down_proj.weight", "model.norm.weight", "lm_head.weight" (untied models only).
+/// Source:  Qwen team, "Qwen2 technical report", 2024; layout and rounding as Qwen2ForCausalLM's.
 class APUS_API Qwen2 final : public nn::CausalLm {
  public:
   /// Parameters are unset and frozen; load_pretrained or init_random fills them.

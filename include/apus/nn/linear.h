@@ -33,8 +33,8 @@ struct APUS_API LoraOptions {
   double scaling() const;
 };
 
-/// One named adapter: A [r, in] and B [out, r], handles of registered parameters (an optimizer may install other
-/// storage into them at any time between passes).
+/// One named adapter: A [r, in] and B [out, r], handles of registered parameters (an optimizer may install
+/// other storage into them at any time between passes).
 /// Source:  Hu et al., "LoRA: low-rank adaptation of large language models", 2021.
 struct APUS_API LoraAdapter {
   at::Tensor a_RI;
@@ -78,7 +78,8 @@ class APUS_API Linear final : public Module {
   const at::Tensor& bias() const { return bias_O_; }
 
  private:
-  at::Tensor forward_across(const Boundary& boundary, const at::Tensor& x_TI, const PassContext& context) const;
+  at::Tensor forward_across(const Boundary& boundary, const at::Tensor& x_TI,
+                            const PassContext& context) const;
   at::Tensor add_adapters(at::Tensor y_TO, const at::Tensor& x_TI, const PassContext& context) const;
 
   LinearOptions options_;

@@ -12,7 +12,7 @@ namespace apus::ops {
 /// How the T rows split into sequences; the same two layouts as nn::RowLayout.
 struct APUS_API AttentionRows {
   std::span<const int64_t> lengths;  ///< [B] tokens of each sequence; read during the call only
-  int64_t padded_length = 0;         ///< rows a sequence takes, its tokens first; 0 = packed, T = sum of lengths
+  int64_t padded_length = 0;  ///< rows a sequence takes, its tokens first; 0 = packed, T = sum of lengths
 };
 
 /// Causal self-attention inside each sequence, with fewer key/value heads than query heads allowed.

@@ -7,11 +7,11 @@
 namespace apus::ops {
 
 /// Root-mean-square normalisation over the last dim.
-/// Maths:       y = cast(x * rsqrt(mean(x^2) + eps)) * w; the cast to x's dtype comes before the product with w.
+/// Maths:       y = cast(x * rsqrt(mean(x^2) + eps)) * w; the cast is to x's dtype.
 /// Shapes:      x [T, D] (any leading dims), w [D] -> y as x.
 /// Dtypes:      bf16 | fp32, computed in fp32; out = in.
 /// Throws:      ShapeError if w is not [D] or has another dtype than x.
-/// Source:      Zhang, Sennrich, "Root mean square layer normalization", 2019; rounding as Hugging Face's models.
+/// Source:      Zhang, Sennrich, "Root mean square layer normalization", 2019; rounding as in Hugging Face.
 APUS_API at::Tensor rms_norm(const at::Tensor& x_TD, const at::Tensor& weight_D, double eps);
 
 /// What add_rms_norm returns.
@@ -25,7 +25,7 @@ struct APUS_API AddRmsNorm {
 /// Shapes:      x, residual [T, D], w [D] -> both [T, D].
 /// Dtypes:      bf16 | fp32; the sum is rounded to it before the norm reads it.
 /// Throws:      ShapeError as rms_norm, or if x and residual differ in shape.
-APUS_API AddRmsNorm add_rms_norm(const at::Tensor& x_TD, const at::Tensor& residual_TD, const at::Tensor& weight_D,
-                                 double eps);
+APUS_API AddRmsNorm add_rms_norm(const at::Tensor& x_TD, const at::Tensor& residual_TD,
+                                 const at::Tensor& weight_D, double eps);
 
 }  // namespace apus::ops

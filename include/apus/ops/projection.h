@@ -17,6 +17,7 @@ APUS_API at::Tensor embedding(const at::Tensor& tokens_T, const at::Tensor& weig
 /// Shapes:      x [T, I], weight [O, I], bias [O] or undefined -> [T, O].
 /// Dtypes:      all equal; accumulation in fp32 as in at::linear.
 /// Throws:      ShapeError if shapes or dtypes do not fit.
-APUS_API at::Tensor linear(const at::Tensor& x_TI, const at::Tensor& weight_OI, const at::Tensor& bias_O = {});
+APUS_API at::Tensor linear(const at::Tensor& x_TI, const at::Tensor& weight_OI,
+                           const at::Tensor& bias_O = {});
 
 }  // namespace apus::ops

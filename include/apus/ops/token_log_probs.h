@@ -21,13 +21,13 @@ struct APUS_API TokenLogProbsOptions {
 /// Shapes:      hidden [M, D], weight [V, D], targets int64 [M] -> fp32 [M]. M = 0 is allowed.
 /// Dtypes:      bf16 | fp32; products in it, log-softmax and the sum of weight gradients in fp32; gradients
 ///              as the operand they belong to.
-/// Memory:      2 to 3 fp32 chunks [chunk, V]. If hidden needs a gradient: its unscaled rows [M, D] in hidden's
+/// Memory:      2 to 3 fp32 chunks [chunk, V]. If hidden needs a gradient: its unscaled rows [M, D] in its
 ///              dtype, made in the forward pass and scaled row by row in backward. If the weight needs one:
 ///              hidden, the weight and fp32 [M] are kept, backward computes the chunks again and holds one
 ///              fp32 [V, D]. Under no-grad nothing is kept.
 /// Determinism: run-to-run for equal chunks.
-/// Throws:      ShapeError if shapes or dtypes do not fit or (on CPU) a target lies outside [0, V); NotSupported
-///              from backward when it is itself to be differentiated.
+/// Throws:      ShapeError if shapes or dtypes do not fit or (on CPU) a target lies outside [0, V);
+///              NotSupported from backward when it is itself to be differentiated.
 APUS_API at::Tensor token_log_probs(const at::Tensor& hidden_MD, const at::Tensor& weight_VD,
                                     const at::Tensor& targets_M, const TokenLogProbsOptions& options = {});
 

@@ -28,8 +28,8 @@ at::Tensor stored(const SafetensorsFile& file, const std::string& name) {
 /// A case as the library sees it: the rows of a batch in one of the two layouts.
 struct Rows {
   at::Tensor tokens_T;
-  at::Tensor real_T;          ///< which row of [B * S] each of the T real rows is
-  at::Tensor target_rows_M;   ///< rows of T that predict
+  at::Tensor real_T;         ///< which row of [B * S] each of the T real rows is
+  at::Tensor target_rows_M;  ///< rows of T that predict
   at::Tensor targets_M;
   std::shared_ptr<const nn::RowLayout> layout;
 };
@@ -92,7 +92,8 @@ at::Tensor loss_sum(nn::CausalLm& model, const Rows& rows) {
   return -ops::token_log_probs(selected, model.head_weight(), rows.targets_M, {.chunk_tokens = 8}).sum();
 }
 
-void check_loss_and_gradients(nn::CausalLm& model, const Golden& golden, const Rows& rows, const fs::path& folder) {
+void check_loss_and_gradients(nn::CausalLm& model, const Golden& golden, const Rows& rows,
+                              const fs::path& folder) {
   nn::make_trainable(model);
   const double count = stored(golden.file, "loss_count").item<double>();
   EXPECT_EQ(static_cast<double>(rows.targets_M.numel()), count);

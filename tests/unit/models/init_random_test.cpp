@@ -29,7 +29,8 @@ TEST(InitRandom, DependsOnSeedAndNameNotOnTheRestOfTheModel) {
   Qwen2 small({.num_hidden_layers = 1}, at::kFloat), large({.num_hidden_layers = 3}, at::kFloat);
   init_random(small, {.seed = 5});
   init_random(large, {.seed = 5});
-  const std::string q = "model.layers.0.self_attn.q_proj.weight", o = "model.layers.0.self_attn.o_proj.weight";
+  const std::string q = "model.layers.0.self_attn.q_proj.weight",
+                    o = "model.layers.0.self_attn.o_proj.weight";
   expect_equal(parameter(small, q), parameter(large, q));
   EXPECT_GT(largest(parameter(small, q) - parameter(small, o)), 0.01);
   init_random(large, {.seed = 6});

@@ -89,8 +89,12 @@ TEST(LoadPretrained, TheMappingOutlivesTheModelAndTheFile) {
 
 TEST(LoadPretrained, WeightsOfTheSameDtypeTakeNoAnonymousMemory) {
   const TemporaryFolder folder;
-  RandomModel saved({.vocab_size = 60000, .hidden_size = 128, .num_attention_heads = 4, .num_key_value_heads = 2,
-                     .head_dim = 32, .tie_word_embeddings = true});
+  RandomModel saved({.vocab_size = 60000,
+                     .hidden_size = 128,
+                     .num_attention_heads = 4,
+                     .num_key_value_heads = 2,
+                     .head_dim = 32,
+                     .tie_word_embeddings = true});
   save_pretrained(folder.path(), saved.config_json, saved.parameters);
   const int64_t table_bytes = 60000 * 128 * 4;
   const int64_t before = resident_anonymous_bytes();
@@ -163,7 +167,8 @@ TEST(LoadPretrained, RefusesPickledAndQuantisedWeights) {
   write_file_atomic(folder / "config.json", saved.config_json);
   expect_mentions(message_of<CheckpointError>([&] { load(folder); }), {"model.safetensors"});
   write_file_atomic(folder / "pytorch_model.bin", "x");
-  expect_mentions(message_of<CheckpointError>([&] { load(folder); }), {"pytorch_model.bin", "save_pretrained"});
+  expect_mentions(message_of<CheckpointError>([&] { load(folder); }),
+                  {"pytorch_model.bin", "save_pretrained"});
   auto config = nlohmann::json::parse(saved.config_json);
   config["quantization_config"] = {{"quant_method", "gptq"}};
   write_file_atomic(folder / "config.json", config.dump());
@@ -173,7 +178,8 @@ TEST(LoadPretrained, RefusesPickledAndQuantisedWeights) {
 TEST(LoadPretrained, NamesAMissingTensorAndItsShape) {
   const TemporaryFolder folder;
   RandomModel saved;
-  std::erase_if(saved.parameters, [](const auto& p) { return p.name == "model.layers.1.mlp.up_proj.weight"; });
+  std::erase_if(saved.parameters,
+                [](const auto& p) { return p.name == "model.layers.1.mlp.up_proj.weight"; });
   save_pretrained(folder.path(), saved.config_json, saved.parameters);
   expect_mentions(message_of<CheckpointError>([&] { load(folder); }),
                   {"model.safetensors", "model.layers.1.mlp.up_proj.weight", "is missing", "[48, 32]"});
@@ -228,9 +234,9 @@ TEST(LoadParameters, FillsAModuleThatIsInNoRegistryAndKeepsItTrainable) {
   save_pretrained(folder.path(), "{}", {{"theirs.weight", stored}, {"junk", stored}});
   OwnModule own;
   nn::make_trainable(own);
-  load_parameters(own.named_parameters(), folder.path(),
-                  {.checkpoint_name = [](const std::string& name) { return "theirs." + name; },
-                   .redundant = {"junk"}});
+  load_parameters(
+      own.named_parameters(), folder.path(),
+      {.checkpoint_name = [](const std::string& name) { return "theirs." + name; }, .redundant = {"junk"}});
   expect_equal(own.weight, stored);
   EXPECT_TRUE(own.weight.requires_grad());
 }

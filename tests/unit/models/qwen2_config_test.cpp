@@ -10,7 +10,9 @@ namespace {
 
 using nlohmann::json;
 
-json tiny(const Qwen2Config& config = {}) { return json::parse(qwen2_config_json(config, at::kFloat)); }
+json tiny(const Qwen2Config& config = {}) {
+  return json::parse(qwen2_config_json(config, at::kFloat));
+}
 
 json with(const char* key, json value) {
   json config = tiny();
@@ -34,9 +36,16 @@ void expect_mentions(const std::string& message, std::initializer_list<const cha
 }
 
 TEST(Qwen2Config, ComesBackFromItsOwnJson) {
-  const Qwen2Config config = {.vocab_size = 99, .hidden_size = 24, .intermediate_size = 40, .num_hidden_layers = 3,
-                              .num_attention_heads = 6, .num_key_value_heads = 3, .head_dim = 6,
-                              .max_position_embeddings = 77, .rms_norm_eps = 1e-5, .rope_theta = 5e5,
+  const Qwen2Config config = {.vocab_size = 99,
+                              .hidden_size = 24,
+                              .intermediate_size = 40,
+                              .num_hidden_layers = 3,
+                              .num_attention_heads = 6,
+                              .num_key_value_heads = 3,
+                              .head_dim = 6,
+                              .max_position_embeddings = 77,
+                              .rms_norm_eps = 1e-5,
+                              .rope_theta = 5e5,
                               .tie_word_embeddings = true};
   EXPECT_EQ(parse_qwen2_config(tiny(config)), config);
   EXPECT_EQ(tiny(config)["torch_dtype"], "float32");
@@ -74,7 +83,8 @@ TEST(Qwen2Config, NamesAnUnsupportedRopeTypeInEitherSpelling) {
 }
 
 TEST(Qwen2Config, RefusesWhatItWouldComputeWrongly) {
-  expect_mentions(message_of<NotSupported>(with("use_sliding_window", true)), {"use_sliding_window", "set it to"});
+  expect_mentions(message_of<NotSupported>(with("use_sliding_window", true)),
+                  {"use_sliding_window", "set it to"});
   expect_mentions(message_of<NotSupported>(with("layer_types", {"full_attention", "sliding_attention"})),
                   {"layer_types", "sliding_attention"});
   expect_mentions(message_of<NotSupported>(with("hidden_act", "gelu")), {"hidden_act", "gelu", "silu"});
@@ -82,7 +92,8 @@ TEST(Qwen2Config, RefusesWhatItWouldComputeWrongly) {
 }
 
 TEST(Qwen2Config, NamesAMissingKey) {
-  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
+  for (const char* key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
     json config = tiny();
     config.erase(key);
     expect_mentions(message_of<DataError>(config), {"m/config.json", key});
@@ -100,11 +111,17 @@ TEST(Qwen2Config, RefusesSizesThatCannotBe) {
   expect_mentions(message_of<ConfigError>(config), {"hidden_size 30", "num_attention_heads 4"});
 }
 
-// Qwen2.5-0.5B: 357,826,560 weights in its matrix products outside the head (by its published shapes), head 896 x 151,936.
+// Qwen2.5-0.5B: 357,826,560 weights in its matrix products outside the head (by its published shapes), head
+// 896 x 151,936.
 TEST(Qwen2Config, CountsTheFlopsOfAKnownModel) {
-  const json config = tiny({.vocab_size = 151936, .hidden_size = 896, .intermediate_size = 4864,
-                            .num_hidden_layers = 24, .num_attention_heads = 14, .num_key_value_heads = 2,
-                            .head_dim = 64, .tie_word_embeddings = true});
+  const json config = tiny({.vocab_size = 151936,
+                            .hidden_size = 896,
+                            .intermediate_size = 4864,
+                            .num_hidden_layers = 24,
+                            .num_attention_heads = 14,
+                            .num_key_value_heads = 2,
+                            .head_dim = 64,
+                            .tie_word_embeddings = true});
   const TokenFlops flops = qwen2_spec().token_flops(config, 1023);
   const double layer = 896.0 * 896 * 2 + 896.0 * 128 * 2 + 3 * 896.0 * 4864;
   EXPECT_DOUBLE_EQ(flops.matmul, 2 * (24 * layer + 896.0 * 151936));

@@ -38,7 +38,8 @@ TEST(Boundary, LinearCallsBothSidesAndAddsItsBiasOnce) {
   const at::Tensor x = random_tensor({4, 3}, 1);
   const at::Tensor product = x.mm(linear.weight().t()) + x.mm(adapter.a_RI.t()).mm(adapter.b_OR.t());
   linear.set_boundary(std::make_shared<Scaling>());
-  expect_close(linear.forward(x, context), product * 15 + linear.bias(), {.absolute = 1e-4, .relative = 1e-5});
+  expect_close(linear.forward(x, context), product * 15 + linear.bias(),
+               {.absolute = 1e-4, .relative = 1e-5});
   linear.set_boundary(nullptr);
   expect_close(linear.forward(x, context), product + linear.bias(), {.absolute = 1e-5, .relative = 1e-5});
 }
@@ -47,7 +48,8 @@ TEST(Boundary, GradientsFlowThroughBothSides) {
   Linear linear({.in_features = 3, .out_features = 2});
   linear.named_parameters()[0].tensor.set_data(random_tensor({2, 3}, 7));
   linear.set_boundary(std::make_shared<Scaling>());
-  check_gradients([&](const auto& in) { return linear.forward(in[0], {}); }, {random_tensor({4, 3}, 1)}, 5e-3);
+  check_gradients([&](const auto& in) { return linear.forward(in[0], {}); }, {random_tensor({4, 3}, 1)},
+                  5e-3);
 }
 
 TEST(Boundary, EmbeddingCallsBothSides) {

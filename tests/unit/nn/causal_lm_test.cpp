@@ -26,7 +26,9 @@ struct Tiny final : CausalLm {
     register_module("embed", table);
     table.named_parameters()[0].tensor.set_data(random_tensor({5, 3}, 1));
   }
-  void prepare(PassContext& context) override { context.cos_TH = random_tensor({context.rows->rows(), 3}, 2); }
+  void prepare(PassContext& context) override {
+    context.cos_TH = random_tensor({context.rows->rows(), 3}, 2);
+  }
   at::Tensor embed(const at::Tensor& tokens, const PassContext&) override { return table.forward(tokens); }
   std::vector<Block*> blocks() override { return {&first, &second}; }
   at::Tensor final_norm(const at::Tensor& hidden, const PassContext&) override { return -hidden; }

@@ -12,7 +12,8 @@ using namespace apus::testing;
 
 void fill(const Module& module, uint64_t seed = 40) {
   for (const NamedParameter& parameter : module.named_parameters())
-    parameter.tensor.set_data(random_tensor(parameter.tensor.sizes(), seed++, parameter.tensor.scalar_type()));
+    parameter.tensor.set_data(
+        random_tensor(parameter.tensor.sizes(), seed++, parameter.tensor.scalar_type()));
 }
 
 PassContext with_adapters(std::vector<std::string> names) {

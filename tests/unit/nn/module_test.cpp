@@ -11,7 +11,9 @@ using namespace apus::testing;
 struct Leaf : Module {
   Leaf() { weight = register_parameter("weight", random_tensor({2, 3}, 1)); }
   void drop() { unregister_parameter("weight"); }
-  at::Tensor add(const std::string& name, at::Tensor tensor) { return register_parameter(name, std::move(tensor)); }
+  at::Tensor add(const std::string& name, at::Tensor tensor) {
+    return register_parameter(name, std::move(tensor));
+  }
   at::Tensor weight;
 };
 
@@ -30,7 +32,8 @@ TEST(Module, ListsParametersWithFullNamesInOrder) {
   const Tree tree;
   std::vector<std::string> names;
   for (const NamedParameter& parameter : tree.named_parameters("model")) names.push_back(parameter.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"model.scale", "model.layers.0.weight", "model.layers.1.weight"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"model.scale", "model.layers.0.weight", "model.layers.1.weight"}));
   EXPECT_EQ(tree.named_parameters()[0].name, "scale");
 }
 
@@ -55,7 +58,8 @@ TEST(Module, MakeTrainableReachesEveryParameter) {
   Tree tree;
   EXPECT_FALSE(tree.scale.requires_grad());
   make_trainable(tree);
-  for (const NamedParameter& parameter : tree.named_parameters()) EXPECT_TRUE(parameter.tensor.requires_grad());
+  for (const NamedParameter& parameter : tree.named_parameters())
+    EXPECT_TRUE(parameter.tensor.requires_grad());
 }
 
 TEST(Module, AnUnregisteredParameterIsGone) {

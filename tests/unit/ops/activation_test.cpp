@@ -21,7 +21,8 @@ TEST(Swiglu, EqualsTheFormula) {
 }
 
 TEST(Swiglu, Bf16IsRoundedTwice) {
-  const at::Tensor gate = random_tensor({5, 7}, 1, at::kBFloat16), up = random_tensor({5, 7}, 2, at::kBFloat16);
+  const at::Tensor gate = random_tensor({5, 7}, 1, at::kBFloat16),
+                   up = random_tensor({5, 7}, 2, at::kBFloat16);
   const at::Tensor y = swiglu(gate, up);
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
   expect_close(y, swiglu_in_double(gate, up), {.absolute = 1e-6, .relative = 1.0 / 128});

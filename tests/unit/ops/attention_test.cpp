@@ -44,10 +44,12 @@ at::Tensor plain_attention(const Operands& in, const std::vector<int64_t>& lengt
 }
 
 at::Tensor pad(const at::Tensor& packed, const std::vector<int64_t>& lengths, int64_t padded_length) {
-  at::Tensor out = random_tensor({static_cast<int64_t>(lengths.size()) * padded_length, packed.size(1), 8}, 99);
+  at::Tensor out =
+      random_tensor({static_cast<int64_t>(lengths.size()) * padded_length, packed.size(1), 8}, 99);
   int64_t first = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
-    out.narrow(0, static_cast<int64_t>(i) * padded_length, lengths[i]).copy_(packed.narrow(0, first, lengths[i]));
+    out.narrow(0, static_cast<int64_t>(i) * padded_length, lengths[i])
+        .copy_(packed.narrow(0, first, lengths[i]));
     first += lengths[i];
   }
   return out;
@@ -58,7 +60,8 @@ class AttentionHeads : public ::testing::TestWithParam<int64_t> {};
 TEST_P(AttentionHeads, PackedEqualsThePlainLoop) {
   const std::vector<int64_t> lengths = {3, 0, 1, 5};
   const Operands in = operands(9, 4, GetParam());
-  expect_close(attention(in.q, in.k, in.v, {.lengths = lengths}), plain_attention(in, lengths), {.absolute = 2e-6});
+  expect_close(attention(in.q, in.k, in.v, {.lengths = lengths}), plain_attention(in, lengths),
+               {.absolute = 2e-6});
 }
 
 TEST_P(AttentionHeads, PaddedEqualsPackedWhateverThePaddingHolds) {
@@ -70,8 +73,8 @@ TEST_P(AttentionHeads, PaddedEqualsPackedWhateverThePaddingHolds) {
   EXPECT_TRUE(padded.isfinite().all().item<bool>());
   int64_t first = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
-    expect_close(padded.narrow(0, static_cast<int64_t>(i) * 6, lengths[i]), packed.narrow(0, first, lengths[i]),
-                 {.absolute = 2e-6});
+    expect_close(padded.narrow(0, static_cast<int64_t>(i) * 6, lengths[i]),
+                 packed.narrow(0, first, lengths[i]), {.absolute = 2e-6});
     first += lengths[i];
   }
 }

@@ -16,7 +16,8 @@ at::Tensor norm_in_double(const at::Tensor& x, const at::Tensor& weight, double 
 
 TEST(RmsNorm, EqualsTheFormula) {
   const at::Tensor x = random_tensor({5, 16}, 1) * 3, weight = random_tensor({16}, 2);
-  expect_close(rms_norm(x, weight, 1e-5), norm_in_double(x, weight, 1e-5), {.absolute = 1e-6, .relative = 1e-6});
+  expect_close(rms_norm(x, weight, 1e-5), norm_in_double(x, weight, 1e-5),
+               {.absolute = 1e-6, .relative = 1e-6});
 }
 
 TEST(RmsNorm, EpsilonBoundsTheScaleOfAZeroRow) {

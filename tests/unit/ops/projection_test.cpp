@@ -33,7 +33,8 @@ TEST(Embedding, NamesATokenOutsideTheVocabulary) {
     embedding(at::tensor({1, 5}, at::kLong), weight);
     FAIL() << "did not throw";
   } catch (const ShapeError& error) {
-    EXPECT_NE(std::string(error.what()).find("token 5 is outside the vocabulary of 5 rows"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("token 5 is outside the vocabulary of 5 rows"),
+              std::string::npos)
         << error.what();
   }
   EXPECT_THROW(embedding(at::tensor({-1}, at::kLong), weight), ShapeError);
@@ -45,7 +46,8 @@ TEST(Embedding, TakesNoTokens) {
 }
 
 TEST(Linear, IsTheProductPlusTheBias) {
-  const at::Tensor x = random_tensor({4, 6}, 1), weight = random_tensor({3, 6}, 2), bias = random_tensor({3}, 3);
+  const at::Tensor x = random_tensor({4, 6}, 1), weight = random_tensor({3, 6}, 2),
+                   bias = random_tensor({3}, 3);
   const at::Tensor product = x.to(at::kDouble).mm(weight.to(at::kDouble).t());
   expect_close(linear(x, weight), product, {.absolute = 1e-5});
   expect_close(linear(x, weight, bias), product + bias, {.absolute = 1e-5});
@@ -57,7 +59,8 @@ TEST(Linear, HasTheGradientsOfFiniteDifferences) {
 }
 
 TEST(Linear, Bf16AccumulatesInFp32) {
-  const at::Tensor x = random_tensor({2, 512}, 1, at::kBFloat16), weight = random_tensor({3, 512}, 2, at::kBFloat16);
+  const at::Tensor x = random_tensor({2, 512}, 1, at::kBFloat16),
+                   weight = random_tensor({3, 512}, 2, at::kBFloat16);
   const at::Tensor wide = x.to(at::kDouble).mm(weight.to(at::kDouble).t());
   // One rounding of the result; sums in bf16 would be off by several times that.
   expect_close(linear(x, weight), wide, {.absolute = 1e-3, .relative = 1.0 / 200});

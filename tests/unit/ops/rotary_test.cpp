@@ -53,7 +53,8 @@ TEST(Rotary, TurnsEachPairByItsAngle) {
 }
 
 TEST(Rotary, ProductsDependOnDistanceAlone) {
-  const at::Tensor q = random_tensor({1, 1, 8}, 1).expand({6, 1, 8}), k = random_tensor({1, 1, 8}, 2).expand({6, 1, 8});
+  const at::Tensor q = random_tensor({1, 1, 8}, 1).expand({6, 1, 8}),
+                   k = random_tensor({1, 1, 8}, 2).expand({6, 1, 8});
   const RotaryTables tables = rotary_tables(at::arange(6, at::kLong), 8, 100.0, at::kFloat);
   const Rotated turned = rotary(q, k, tables.cos_TH, tables.sin_TH);
   const auto product = [&](int64_t i, int64_t j) {

@@ -69,7 +69,8 @@ INSTANTIATE_TEST_SUITE_P(ChunksAndGradients, TokenLogProbs,
                                             ::testing::Bool()));
 
 TEST(TokenLogProbs, NoRowsGiveNoValuesAndZeroGradients) {
-  const Gradients found = run(chunked(0), random_tensor({0, 6}, 1), random_tensor({13, 6}, 2), targets_for(0, 13));
+  const Gradients found =
+      run(chunked(0), random_tensor({0, 6}, 1), random_tensor({13, 6}, 2), targets_for(0, 13));
   EXPECT_EQ(found.logp.sizes(), at::IntArrayRef({0}));
   EXPECT_EQ(found.hidden.sizes(), at::IntArrayRef({0, 6}));
   EXPECT_EQ(found.weight.sizes(), at::IntArrayRef({13, 6}));
@@ -84,7 +85,8 @@ TEST(TokenLogProbs, GradientsAreThoseOfFiniteDifferences) {
 
 // numbers.md, point 4: at most 1.5 times the error that PyTorch makes in bf16.
 TEST(TokenLogProbs, Bf16IsAsGoodAsPyTorchs) {
-  const at::Tensor hidden = random_tensor({64, 32}, 1, at::kBFloat16), weight = random_tensor({97, 32}, 2, at::kBFloat16);
+  const at::Tensor hidden = random_tensor({64, 32}, 1, at::kBFloat16),
+                   weight = random_tensor({97, 32}, 2, at::kBFloat16);
   const at::Tensor targets = targets_for(64, 97);
   const Gradients exact = run(plain_log_probs, hidden.to(at::kFloat), weight.to(at::kFloat), targets);
   const Gradients peer = run(plain_log_probs, hidden, weight, targets);
@@ -108,8 +110,8 @@ TEST(TokenLogProbs, KeepsTheSmallGradientOfAConfidentRow) {
 }
 
 TEST(TokenLogProbs, SurvivesLargeLogits) {
-  const Gradients found = run(chunked(2), random_tensor({4, 6}, 1) * 1e3, random_tensor({13, 6}, 2) * 1e2,
-                              targets_for(4, 13));
+  const Gradients found =
+      run(chunked(2), random_tensor({4, 6}, 1) * 1e3, random_tensor({13, 6}, 2) * 1e2, targets_for(4, 13));
   for (const at::Tensor& x : {found.logp, found.hidden, found.weight})
     EXPECT_TRUE(x.isfinite().all().item<bool>());
 }

@@ -11,7 +11,8 @@ namespace apus::testing {
 /// Counts the bytes that tensors of this thread allocate and free on the CPU while it lives.
 class MemoryMeter final {
  public:
-  MemoryMeter() : counter_(std::make_shared<Counter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
+  MemoryMeter()
+      : counter_(std::make_shared<Counter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
 
   /// Allocated and not freed since the meter was made.
   int64_t live_bytes() const { return counter_->live; }
