@@ -37,8 +37,10 @@ at::Tensor to_tensor(const std::vector<int64_t>& values) {
   return tensor;
 }
 
-std::shared_ptr<const nn::RowLayout> make_layout(std::vector<int64_t> lengths, const CollateOptions& options) {
-  APUS_CHECK(options.pad_multiple >= 1, ConfigError, "pad_multiple is ", options.pad_multiple, ", expected 1 or more");
+std::shared_ptr<const nn::RowLayout> make_layout(std::vector<int64_t> lengths,
+                                                 const CollateOptions& options) {
+  APUS_CHECK(options.pad_multiple >= 1, ConfigError, "pad_multiple is ", options.pad_multiple,
+             ", expected 1 or more");
   if (options.layout == BatchLayout::kPacked) {
     APUS_CHECK(options.pad_multiple == 1, ConfigError, "pad_multiple is ", options.pad_multiple,
                ", but packed rows (padding_free) have no padding; set it to 1");
@@ -98,7 +100,8 @@ int64_t padding_id(const TokenizerFolder& folder) {
   return folder.eos_id.value_or(0);
 }
 
-Batch collate_dpo(std::span<const DpoRow> rows, std::span<const int64_t> ordinals, const CollateOptions& options) {
+Batch collate_dpo(std::span<const DpoRow> rows, std::span<const int64_t> ordinals,
+                  const CollateOptions& options) {
   if (ordinals.empty()) return empty_batch(2, options);
   std::vector<Sequence> sequences;
   for (const int64_t ordinal : ordinals) {
@@ -115,7 +118,8 @@ Batch collate_dpo(std::span<const DpoRow> rows, std::span<const int64_t> ordinal
   return batch;
 }
 
-Batch collate_sft(std::span<const SftRow> rows, std::span<const int64_t> ordinals, const CollateOptions& options) {
+Batch collate_sft(std::span<const SftRow> rows, std::span<const int64_t> ordinals,
+                  const CollateOptions& options) {
   if (ordinals.empty()) return empty_batch(1, options);
   std::vector<Sequence> sequences;
   for (const int64_t ordinal : ordinals) {

@@ -39,13 +39,15 @@ Batch DpoDataset::collate(std::span<const int64_t> ordinals, const CollateOption
   return collate_dpo(rows_, ordinals, options);
 }
 
-RowPlace DpoDataset::place(int64_t ordinal) const { return place_of(rows_, ordinal); }
+RowPlace DpoDataset::place(int64_t ordinal) const {
+  return place_of(rows_, ordinal);
+}
 
 SftDataset::SftDataset(std::vector<SftRow> rows, DatasetOrigin origin)
     : rows_(std::move(rows)), origin_(std::move(origin)) {
   for (size_t i = 0; i < rows_.size(); ++i)
-    APUS_CHECK(!rows_[i].input_ids.empty() && rows_[i].labels.size() == rows_[i].input_ids.size(), ShapeError, "row ",
-               i, " has ", rows_[i].input_ids.size(), " ids and ", rows_[i].labels.size(),
+    APUS_CHECK(!rows_[i].input_ids.empty() && rows_[i].labels.size() == rows_[i].input_ids.size(), ShapeError,
+               "row ", i, " has ", rows_[i].input_ids.size(), " ids and ", rows_[i].labels.size(),
                " labels, expected equally many and at least one");
 }
 
@@ -55,13 +57,15 @@ Batch SftDataset::collate(std::span<const int64_t> ordinals, const CollateOption
   return collate_sft(rows_, ordinals, options);
 }
 
-RowPlace SftDataset::place(int64_t ordinal) const { return place_of(rows_, ordinal); }
+RowPlace SftDataset::place(int64_t ordinal) const {
+  return place_of(rows_, ordinal);
+}
 
 SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> whole, std::vector<int64_t> ordinals)
     : whole_(std::move(whole)), ordinals_(std::move(ordinals)), origin_(whole_->origin()) {
   for (const int64_t ordinal : ordinals_)
-    APUS_CHECK(ordinal >= 0 && ordinal < whole_->size(), ShapeError, "row ", ordinal, " is outside the dataset of ",
-               whole_->size(), " rows");
+    APUS_CHECK(ordinal >= 0 && ordinal < whole_->size(), ShapeError, "row ", ordinal,
+               " is outside the dataset of ", whole_->size(), " rows");
 }
 
 SubsetDataset::~SubsetDataset() = default;
@@ -84,8 +88,8 @@ DatasetSplit split_dataset(std::shared_ptr<const Dataset> dataset, const Dataset
   const int64_t rows = dataset->size();
   const auto share = static_cast<int64_t>(std::floor(static_cast<double>(rows) * options.ratio));
   const int64_t held_out = std::max<int64_t>(1, share);
-  APUS_CHECK(held_out < rows, ConfigError, "split_dataset_ratio ", options.ratio, " of ", rows, " rows holds out ",
-             held_out, " and leaves none to train on");
+  APUS_CHECK(held_out < rows, ConfigError, "split_dataset_ratio ", options.ratio, " of ", rows,
+             " rows holds out ", held_out, " and leaves none to train on");
   std::vector<int64_t> order = Sampler({.rows = rows, .seed = options.seed}).order(0);
   const auto border = order.begin() + static_cast<std::ptrdiff_t>(held_out);
   std::sort(order.begin(), border);

@@ -46,7 +46,9 @@ std::string rendered(const ChatTemplate& chat, const Json& messages, const ChatR
   }
 }
 
-Json message(const char* role, const Json& content) { return Json{{"role", role}, {"content", content}}; }
+Json message(const char* role, const Json& content) {
+  return Json{{"role", role}, {"content", content}};
+}
 
 /// The prompt of an example as messages, with a system message in front where there is a text for one.
 Json prompt_messages(const DpoExample& example, const std::optional<std::string>& default_system) {
@@ -84,7 +86,8 @@ DpoRow split_at_prompt(std::vector<int32_t> prompt, const std::vector<int32_t>& 
 }
 
 /// Makes one sequence fit; returns the number of prompt tokens that are left out.
-int32_t cut_sequence(size_t prompt_size, std::vector<int32_t>& answer, size_t max_length, Truncation truncation) {
+int32_t cut_sequence(size_t prompt_size, std::vector<int32_t>& answer, size_t max_length,
+                     Truncation truncation) {
   const size_t length = prompt_size + answer.size();
   if (length <= max_length) return 0;
   const size_t excess = length - max_length;
@@ -108,10 +111,11 @@ void require_completion(const char* name, int64_t length, size_t answer_size) {
 void refuse_longer(const DpoRow& row, int64_t max_length) {
   const bool chosen_is_longer = row.chosen_ids.size() >= row.rejected_ids.size();
   const size_t answer = chosen_is_longer ? row.chosen_ids.size() : row.rejected_ids.size();
-  throw RowRefused({"longer than max_length",
-                    detail::concat("prompt ", row.prompt_ids.size(), " + ", chosen_is_longer ? "chosen " : "rejected ",
-                                   answer, " = ", row.prompt_ids.size() + answer, " tokens, max_length is ", max_length,
-                                   " (truncation_strategy delete)")});
+  throw RowRefused(
+      {"longer than max_length",
+       detail::concat("prompt ", row.prompt_ids.size(), " + ", chosen_is_longer ? "chosen " : "rejected ",
+                      answer, " = ", row.prompt_ids.size() + answer, " tokens, max_length is ", max_length,
+                      " (truncation_strategy delete)")});
 }
 
 }  // namespace
@@ -121,18 +125,22 @@ DpoEncoder::DpoEncoder(TokenizerFolder folder, DpoEncodeOptions options)
       options_(std::move(options)),
       rule_(string_rule_of(folder_, options_)),
       template_(make_template(folder_, rule_)) {
-  APUS_CHECK(!options_.system || rule_ == StringRule::kChatTemplate, ConfigError,
-             "--system needs a chat template to put it in, but ",
-             rule_ == StringRule::kRawForLackOfOne ? "the tokenizer has none" : "--use_chat_template is false");
+  APUS_CHECK(
+      !options_.system || rule_ == StringRule::kChatTemplate, ConfigError,
+      "--system needs a chat template to put it in, but ",
+      rule_ == StringRule::kRawForLackOfOne ? "the tokenizer has none" : "--use_chat_template is false");
 }
 
 DpoEncoder::~DpoEncoder() = default;
 
-DpoRow DpoEncoder::encode_line(std::string_view text) const { return this->encode(parse_dpo_example(text)); }
+DpoRow DpoEncoder::encode_line(std::string_view text) const {
+  return this->encode(parse_dpo_example(text));
+}
 
 DpoRow DpoEncoder::encode(const DpoExample& example) const {
   if (rule_ == StringRule::kChatTemplate) return encode_conversation(example);
-  const char* why = rule_ == StringRule::kRawForLackOfOne ? "the tokenizer has none" : "use_chat_template is false";
+  const char* why =
+      rule_ == StringRule::kRawForLackOfOne ? "the tokenizer has none" : "use_chat_template is false";
   if (example.is_conversation())
     throw RowRefused({"message lists need a chat template", std::string(why) + "; give plain strings"});
   if (example.system) throw RowRefused({"key 'system' needs a chat template", why});
@@ -154,9 +162,11 @@ DpoRow DpoEncoder::encode_conversation(const DpoExample& example) const {
   const Json prompt = prompt_messages(example, options_.system);
   const auto encode_messages = [&](const Json& messages, bool for_answer) {
     const ChatRenderOptions render{.add_generation_prompt = for_answer, .render = {.clock = options_.clock}};
-    return tokens_of(*folder_.tokenizer, rendered(*template_, messages, render), {.add_special_tokens = false});
+    return tokens_of(*folder_.tokenizer, rendered(*template_, messages, render),
+                     {.add_special_tokens = false});
   };
-  return split_at_prompt(encode_messages(prompt, true), encode_messages(with_answer(prompt, example.chosen), false),
+  return split_at_prompt(encode_messages(prompt, true),
+                         encode_messages(with_answer(prompt, example.chosen), false),
                          encode_messages(with_answer(prompt, example.rejected), false));
 }
 

@@ -15,8 +15,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::array<std::string_view, 3> kColumns = {"prompt", "chosen", "rejected"};
 /// Keys of the row shapes that are read elsewhere or later.
 constexpr std::array<std::string_view, 11> kOtherShapes = {
-    "messages", "rejected_response", "rejected_messages", "conversations", "instruction", "input",
-    "output",   "query",             "response",          "history",       "text"};
+    "messages", "rejected_response", "rejected_messages", "conversations", "instruction", "input", "output",
+    "query",    "response",          "history",           "text"};
 /// Keys that change what a preference row means.
 constexpr std::array<std::string_view, 3> kLater = {"tools", "margin", "chat_template_kwargs"};
 
@@ -68,7 +68,8 @@ Json parse_object(std::string_view text) {
 void require_preference_keys(const Json& row) {
   if (!find(row, "chosen") && !find(row, "rejected")) {
     const std::string others = present_keys(row, kOtherShapes);
-    if (!others.empty()) refuse("not supported yet", "rows of keys " + others + "; use 'prompt', 'chosen', 'rejected'");
+    if (!others.empty())
+      refuse("not supported yet", "rows of keys " + others + "; use 'prompt', 'chosen', 'rejected'");
   }
   for (const std::string_view key : kColumns)
     if (!find(row, key)) refuse("missing key '" + std::string(key) + "'", "has: " + keys_of(row));
@@ -79,9 +80,11 @@ void require_preference_keys(const Json& row) {
 void require_role(const Json& message, const std::string& where) {
   const Json* role = find(message, "role");
   if (!role) refuse("missing key 'role'", where + " has: " + keys_of(message));
-  if (!role->is_string()) refuse("wrong type", where + ".role is " + type_text(*role) + ", expected a string");
+  if (!role->is_string())
+    refuse("wrong type", where + ".role is " + type_text(*role) + ", expected a string");
   const auto& name = role->get_ref<const std::string&>();
-  if (name == "tool_call" || name == "tool_response") refuse("not supported yet", "role '" + name + "' in " + where);
+  if (name == "tool_call" || name == "tool_response")
+    refuse("not supported yet", "role '" + name + "' in " + where);
   if (name != "system" && name != "user" && name != "assistant" && name != "tool")
     refuse("unknown role", "'" + name + "' in " + where + "; expected system, user, assistant or tool");
 }
@@ -96,7 +99,8 @@ void require_message(const Json& message, const std::string& where) {
     refuse("missing key 'content'", where + " has: " + keys_of(message));
   }
   if (content->is_array()) refuse("not supported yet", where + ".content is a list of parts; use one string");
-  if (!content->is_string()) refuse("wrong type", where + ".content is " + type_text(*content) + ", expected a string");
+  if (!content->is_string())
+    refuse("wrong type", where + ".content is " + type_text(*content) + ", expected a string");
 }
 
 /// Checks a list of messages; an answer must end in an assistant message that says something.
@@ -106,9 +110,11 @@ void require_messages(const Json& list, const std::string& name) {
   if (name == "prompt") return;
   const Json& last = list.back();
   if (last["role"] != "assistant")
-    refuse(name + " does not end in an assistant message", "its last role is '" + last["role"].get<std::string>() + "'");
+    refuse(name + " does not end in an assistant message",
+           "its last role is '" + last["role"].get<std::string>() + "'");
   const Json* content = find(last, "content");
-  if (content && content->get_ref<const std::string&>().empty() && !find(last, "tool_calls")) refuse("empty " + name);
+  if (content && content->get_ref<const std::string&>().empty() && !find(last, "tool_calls"))
+    refuse("empty " + name);
 }
 
 void require_column(const Json& value, const std::string& name, const Json& prompt) {
@@ -135,7 +141,8 @@ DpoExample parse_dpo_example(std::string_view text) {
   Json row = parse_object(text);
   require_preference_keys(row);
   for (const std::string_view key : kColumns) require_column(row[key], std::string(key), row["prompt"]);
-  DpoExample example{std::move(row["prompt"]), std::move(row["chosen"]), std::move(row["rejected"]), system_of(row)};
+  DpoExample example{std::move(row["prompt"]), std::move(row["chosen"]), std::move(row["rejected"]),
+                     system_of(row)};
   if (example.system && example.is_conversation() && example.prompt.front()["role"] == "system")
     refuse("two system texts", "the key 'system' and a system message in prompt");
   return example;

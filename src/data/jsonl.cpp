@@ -12,7 +12,9 @@ namespace {
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::string_view kBlank = " \t\r";
 
-bool is_blank(std::string_view line) { return line.find_first_not_of(kBlank) == std::string_view::npos; }
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(kBlank) == std::string_view::npos;
+}
 
 /// What a file that is no JSON Lines text is called, and what to do with it; empty for anything else.
 std::string refusal(const std::filesystem::path& path, std::string_view text) {
@@ -32,9 +34,10 @@ MappedFile open_dataset(const std::filesystem::path& path, std::string_view flag
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status))
-    throw DataError(path.string(), 0,
-                    detail::concat("no such file; check ", flag, path.is_relative() ? " (working directory: " : "",
-                                   path.is_relative() ? std::filesystem::current_path(error).string() + ")" : ""));
+    throw DataError(
+        path.string(), 0,
+        detail::concat("no such file; check ", flag, path.is_relative() ? " (working directory: " : "",
+                       path.is_relative() ? std::filesystem::current_path(error).string() + ")" : ""));
   APUS_CHECK(!std::filesystem::is_directory(status), NotSupported, path.string(), ": ", flag,
              " names a folder; name the JSON Lines files in it");
   return MappedFile(path);
@@ -54,8 +57,8 @@ DatasetSource parse_dataset_source(std::string_view text, std::string_view flag)
   const std::string_view digits = text.substr(mark + 1);
   int64_t limit = 0;
   const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), limit);
-  APUS_CHECK(code == std::errc() && end == digits.data() + digits.size() && limit > 0 && mark > 0, ConfigError, flag,
-             " ", text, ": expected FILE or FILE#N with N a whole number of rows above 0");
+  APUS_CHECK(code == std::errc() && end == digits.data() + digits.size() && limit > 0 && mark > 0,
+             ConfigError, flag, " ", text, ": expected FILE or FILE#N with N a whole number of rows above 0");
   return {std::string(text.substr(0, mark)), limit};
 }
 
@@ -81,7 +84,9 @@ std::string_view JsonlFile::row(int64_t index) const {
   return file_.text().substr(static_cast<size_t>(at.begin), static_cast<size_t>(at.end - at.begin));
 }
 
-int64_t JsonlFile::line(int64_t index) const { return rows_.at(static_cast<size_t>(index)).line; }
+int64_t JsonlFile::line(int64_t index) const {
+  return rows_.at(static_cast<size_t>(index)).line;
+}
 
 std::string_view JsonlFile::used_bytes() const {
   return file_.text().substr(0, rows_.empty() ? 0 : static_cast<size_t>(rows_.back().end));

@@ -46,12 +46,15 @@ class Loader::Source {
         collate_(options.collate) {}
 
   const StepPlan& plan() const { return plan_; }
-  OrderRange range(const Task& task) const { return plan_.micro_batch_range(task.at.step, task.micro_batch, rank_); }
+  OrderRange range(const Task& task) const {
+    return plan_.micro_batch_range(task.at.step, task.micro_batch, rank_);
+  }
 
   Batch make(const Task& task) {
     const OrderRange places = range(task);
     const auto order = order_of(task.at.epoch);
-    const auto ordinals = std::span(*order).subspan(static_cast<size_t>(places.first), static_cast<size_t>(places.count));
+    const auto ordinals =
+        std::span(*order).subspan(static_cast<size_t>(places.first), static_cast<size_t>(places.count));
     try {
       return dataset_->collate(ordinals, collate_);
     } catch (const DataError&) {
@@ -60,7 +63,8 @@ class Loader::Source {
       throw;
     } catch (const std::exception& error) {
       std::string rows;
-      for (const int64_t ordinal : ordinals) rows += (rows.empty() ? "" : ", ") + dataset_->place_text(ordinal);
+      for (const int64_t ordinal : ordinals)
+        rows += (rows.empty() ? "" : ", ") + dataset_->place_text(ordinal);
       throw DataError(rows.empty() ? "an empty micro-batch" : rows, 0, error.what());
     }
   }
@@ -176,14 +180,15 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, Sampler sampler, StepPlan
       steps_left_(options.steps),
       clock_(options.clock ? options.clock : &machine_clock()) {
   const int64_t rows = dataset->size();
-  APUS_CHECK(sampler.options().rows == rows && plan.options().rows == rows, ConfigError, "loader: the dataset has ",
-             rows, " rows, the sampler ", sampler.options().rows, ", the plan ", plan.options().rows);
-  APUS_CHECK(options.rank >= 0 && options.rank < plan.options().world, ConfigError, "loader: rank ", options.rank,
-             " is outside the world of ", plan.options().world);
+  APUS_CHECK(sampler.options().rows == rows && plan.options().rows == rows, ConfigError,
+             "loader: the dataset has ", rows, " rows, the sampler ", sampler.options().rows, ", the plan ",
+             plan.options().rows);
+  APUS_CHECK(options.rank >= 0 && options.rank < plan.options().world, ConfigError, "loader: rank ",
+             options.rank, " is outside the world of ", plan.options().world);
   APUS_CHECK(options.workers >= 0 && options.workers <= 1024, ConfigError, "dataloader_num_workers is ",
              options.workers, ", expected 0 to 1024");
-  APUS_CHECK(options.workers == 0 || (options.prefetch_factor >= 1 && options.prefetch_factor <= 65536), ConfigError,
-             "dataloader_prefetch_factor is ", options.prefetch_factor, ", expected 1 to 65536");
+  APUS_CHECK(options.workers == 0 || (options.prefetch_factor >= 1 && options.prefetch_factor <= 65536),
+             ConfigError, "dataloader_prefetch_factor is ", options.prefetch_factor, ", expected 1 to 65536");
   APUS_CHECK(cursor_.epoch >= 0 && cursor_.step >= 0 && cursor_.step < plan.steps_per_epoch(), ConfigError,
              "loader: epoch ", cursor_.epoch, ", step ", cursor_.step, " is outside the epoch of ",
              plan.steps_per_epoch(), " steps");
@@ -203,7 +208,8 @@ Batch Loader::take(int64_t micro_batch) {
 }
 
 StepBatches Loader::next() {
-  APUS_CHECK(!steps_left_ || *steps_left_ > 0, ConfigError, "loader: all steps that it was made for are delivered");
+  APUS_CHECK(!steps_left_ || *steps_left_ > 0, ConfigError,
+             "loader: all steps that it was made for are delivered");
   const StepPlan& plan = source_->plan();
   StepBatches step{cursor_.epoch, cursor_.step, plan.step_range(cursor_.step).count, {}, {}};
   for (int64_t m = 0; m < plan.micro_batches(cursor_.step); ++m) {

@@ -54,8 +54,8 @@ void add_row(Hash64& hash, const DpoRow& row) {
 
 }  // namespace
 
-std::shared_ptr<const DpoDataset> prepare_dpo(const TokenizerFolder& tokenizer, const DpoPrepareOptions& options,
-                                              Logger& logger) {
+std::shared_ptr<const DpoDataset> prepare_dpo(const TokenizerFolder& tokenizer,
+                                              const DpoPrepareOptions& options, Logger& logger) {
   APUS_CHECK(options.workers >= 1, ConfigError, "workers is ", options.workers, ", expected 1 or more");
   const DpoEncoder encoder(tokenizer, options.encode);
   if (encoder.string_rule() != StringRule::kChatTemplate && !tokenizer.config.eos_token)

@@ -14,7 +14,8 @@ std::string with_runs(std::span<const int32_t> labels, const std::string& betwee
   for (size_t begin = 0; begin < labels.size();) {
     const bool ignored = labels[begin] == kIgnoredLabel;
     const auto same = [&](int32_t label) { return (label == kIgnoredLabel) == ignored; };
-    const auto end = std::find_if_not(labels.begin() + static_cast<std::ptrdiff_t>(begin), labels.end(), same);
+    const auto end =
+        std::find_if_not(labels.begin() + static_cast<std::ptrdiff_t>(begin), labels.end(), same);
     const size_t count = static_cast<size_t>(end - labels.begin()) - begin;
     if (!text.empty()) text += between;
     text += ignored ? "[-100 * " + std::to_string(count) + "]" : write(labels.subspan(begin, count));
@@ -37,8 +38,8 @@ std::string describe_sequence(const std::string& name, std::span<const int32_t> 
   labels.insert(labels.end(), answer.begin(), answer.end());
   if (!labels.empty()) labels.front() = kIgnoredLabel;  // nothing stands before it
   const auto decode = [&](std::span<const int32_t> part) { return tokenizer.decode(part); };
-  return "[" + name + "_INPUT_IDS] [" + listed(ids) + "]\n[" + name + "_INPUT] " + tokenizer.decode(ids) + "\n[" +
-         name + "_LABELS_IDS] [" + with_runs(labels, ", ", listed) + "]\n[" + name + "_LABELS] " +
+  return "[" + name + "_INPUT_IDS] [" + listed(ids) + "]\n[" + name + "_INPUT] " + tokenizer.decode(ids) +
+         "\n[" + name + "_LABELS_IDS] [" + with_runs(labels, ", ", listed) + "]\n[" + name + "_LABELS] " +
          with_runs(labels, "", decode);
 }
 
@@ -51,8 +52,8 @@ std::string describe_first_pair(const DpoDataset& dataset, const Tokenizer& toke
   std::string text = "first pair (" + dataset.place_text(0) + ")";
   if (!dataset.origin().note.empty()) text += ", " + dataset.origin().note;
   return text + "\n" +
-         describe_sequence("CHOSEN", prompt.subspan(static_cast<size_t>(row.chosen_prompt_begin)), row.chosen_ids,
-                           tokenizer) +
+         describe_sequence("CHOSEN", prompt.subspan(static_cast<size_t>(row.chosen_prompt_begin)),
+                           row.chosen_ids, tokenizer) +
          "\n" +
          describe_sequence("REJECTED", prompt.subspan(static_cast<size_t>(row.rejected_prompt_begin)),
                            row.rejected_ids, tokenizer);

@@ -59,16 +59,18 @@ void run_in_parallel(int64_t count, int64_t workers, const std::function<void(in
   first.rethrow();
 }
 
-std::vector<JsonlFile> open_files(const RowReadOptions& options, DatasetOrigin& origin, Hash64& hash, Logger& logger) {
+std::vector<JsonlFile> open_files(const RowReadOptions& options, DatasetOrigin& origin, Hash64& hash,
+                                  Logger& logger) {
   APUS_CHECK(!options.files.empty(), ConfigError, options.flag, " names no file");
-  APUS_CHECK(!options.max_length || *options.max_length >= 2, ConfigError, "--max_length is ", *options.max_length,
-             ", expected 2 or more");
+  APUS_CHECK(!options.max_length || *options.max_length >= 2, ConfigError, "--max_length is ",
+             *options.max_length, ", expected 2 or more");
   std::vector<JsonlFile> files;
   for (const std::string& text : options.files) {
     const DatasetSource source = parse_dataset_source(text, options.flag);
     const JsonlFile& file = files.emplace_back(source, options.flag);
     if (!file.limit_reached())
-      logger.warning(options.flag + " " + text + ": the file has only " + std::to_string(file.size()) + " rows");
+      logger.warning(options.flag + " " + text + ": the file has only " + std::to_string(file.size()) +
+                     " rows");
     origin.files.push_back(file.name());
     add_number(hash, file.size());
     add_text(hash, file.used_bytes());

@@ -26,19 +26,22 @@ struct RowOutcome {
   std::optional<RowProblem> problem = {};
 };
 
-/// Calls `work(i)` for 0 <= i < count on `workers` threads, and returns when all are done. If calls throw, the
-/// exception of the smallest i is thrown.
+/// Calls `work(i)` for 0 <= i < count on `workers` threads, and returns when all are done. If calls throw,
+/// the exception of the smallest i is thrown.
 void run_in_parallel(int64_t count, int64_t workers, const std::function<void(int64_t)>& work);
 
 /// The files as `options` names them, opened; their names go into `origin`, their bytes and the limits into
 /// `hash`. Logs where a FILE#N has fewer rows.
-std::vector<JsonlFile> open_files(const RowReadOptions& options, DatasetOrigin& origin, Hash64& hash, Logger& logger);
+std::vector<JsonlFile> open_files(const RowReadOptions& options, DatasetOrigin& origin, Hash64& hash,
+                                  Logger& logger);
 
 /// Logs the counts. Throws DataError if no row is left.
 void finish_report(const RowReadOptions& options, const DatasetOrigin& origin, Logger& logger);
 
 /// Adds a number to a fingerprint.
-inline void add_number(Hash64& hash, int64_t number) { hash.update(std::to_string(number) + ";"); }
+inline void add_number(Hash64& hash, int64_t number) {
+  hash.update(std::to_string(number) + ";");
+}
 
 /// Adds a text to a fingerprint, so that two texts one after another cannot be taken for another pair.
 inline void add_text(Hash64& hash, std::string_view text) {
@@ -79,12 +82,12 @@ void collect(RowOutcome<Row>&& outcome, const std::string& file, RowPlace place,
   rows.push_back(std::move(outcome.row));
 }
 
-/// Turns every row of the files into tokens by `make`, and counts what became of them. Rows keep their order; the
-/// result does not depend on `workers`.
-/// Throws: DataError for the first bad row under `strict`; what else `make` throws, for the first row.
+/// Turns every row of the files into tokens by `make`, and counts what became of them. Rows keep their order;
+/// the result does not depend on `workers`.
+/// Throws:  DataError for the first bad row under `strict`; what else `make` throws, for the first row.
 template <typename Row>
-std::vector<Row> make_rows(const std::vector<JsonlFile>& files, const RowReadOptions& options, int64_t workers,
-                           const RowMaker<Row>& make, RowReport& report) {
+std::vector<Row> make_rows(const std::vector<JsonlFile>& files, const RowReadOptions& options,
+                           int64_t workers, const RowMaker<Row>& make, RowReport& report) {
   constexpr int64_t kBlock = 4096;  // bounds what is done in vain where strict stops
   std::vector<Row> rows;
   for (size_t f = 0; f < files.size(); ++f) {

@@ -20,7 +20,8 @@ Json parse_object(std::string_view text) {
   } catch (const DataError& error) {
     refuse("broken JSON", error.reason());
   }
-  if (!row.is_object()) refuse("wrong type", std::string("the row is ") + row.type_name() + ", expected an object");
+  if (!row.is_object())
+    refuse("wrong type", std::string("the row is ") + row.type_name() + ", expected an object");
   for (const char* key : {"loss_scale", "position_ids"})
     if (row.contains(key) && !row[key].is_null())
       refuse("not supported yet", std::string("rows of tokens with key '") + key + "'");
@@ -34,17 +35,20 @@ std::vector<int32_t> read_ids(const Json& row, const std::string& key, int64_t s
     for (const auto& [name, value] : row.items()) has += (has.empty() ? "" : ", ") + name;
     refuse("missing key '" + key + "'", "has: " + (has.empty() ? "nothing" : has));
   }
-  if (!at->is_array()) refuse("wrong type", key + " is " + at->type_name() + ", expected a list of whole numbers");
+  if (!at->is_array())
+    refuse("wrong type", key + " is " + at->type_name() + ", expected a list of whole numbers");
   std::vector<int32_t> ids;
   ids.reserve(at->size());
   for (const Json& value : *at) {
     const std::string where = key + "[" + std::to_string(ids.size()) + "]";
-    if (!value.is_number_integer()) refuse("wrong type", where + " is " + value.type_name() + ", expected a whole number");
+    if (!value.is_number_integer())
+      refuse("wrong type", where + " is " + value.type_name() + ", expected a whole number");
     const bool wide = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX};
     const int64_t id = wide ? INT64_MAX : value.get<int64_t>();
     if ((id < 0 && id != smallest) || id >= limit)
       refuse("token outside the vocabulary", where + " is " + value.dump() + ", expected 0 to " +
-                                                 std::to_string(limit - 1) + (smallest < 0 ? " or -100" : ""));
+                                                 std::to_string(limit - 1) +
+                                                 (smallest < 0 ? " or -100" : ""));
     ids.push_back(static_cast<int32_t>(id));
   }
   return ids;
@@ -68,21 +72,23 @@ RowOutcome<SftRow> make_token_row(std::string_view text, const TokenRowsPrepareO
     refuse("different lengths", detail::concat(size, " input_ids, ", row.labels.size(), " labels"));
   if (options.read.max_length && size > *options.read.max_length) {
     if (options.read.truncation == Truncation::kDelete)
-      refuse("longer than max_length", detail::concat(size, " tokens, max_length is ", *options.read.max_length,
-                                                      " (truncation_strategy delete)"));
+      refuse("longer than max_length",
+             detail::concat(size, " tokens, max_length is ", *options.read.max_length,
+                            " (truncation_strategy delete)"));
     cut(row.input_ids, static_cast<size_t>(*options.read.max_length), options.read.truncation);
     cut(row.labels, static_cast<size_t>(*options.read.max_length), options.read.truncation);
     outcome.truncated = true;
   }
-  if (row.trained_tokens() == 0) refuse("no trained token left", detail::concat(size, " tokens, all labels are -100"));
+  if (row.trained_tokens() == 0)
+    refuse("no trained token left", detail::concat(size, " tokens, all labels are -100"));
   return outcome;
 }
 
 }  // namespace
 
 std::shared_ptr<const SftDataset> prepare_token_rows(const TokenRowsPrepareOptions& options, Logger& logger) {
-  APUS_CHECK(!options.vocab_size || *options.vocab_size > 0, ConfigError, "vocab_size is ", *options.vocab_size,
-             ", expected 1 or more");
+  APUS_CHECK(!options.vocab_size || *options.vocab_size > 0, ConfigError, "vocab_size is ",
+             *options.vocab_size, ", expected 1 or more");
   Hash64 hash;
   DatasetOrigin origin;
   const std::vector<JsonlFile> files = open_files(options.read, origin, hash, logger);

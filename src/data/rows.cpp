@@ -14,7 +14,8 @@ int64_t DpoRow::rejected_length() const {
 
 int64_t SftRow::trained_tokens() const {
   if (labels.empty()) return 0;
-  return std::count_if(labels.begin() + 1, labels.end(), [](int32_t label) { return label != kIgnoredLabel; });
+  return std::count_if(labels.begin() + 1, labels.end(),
+                       [](int32_t label) { return label != kIgnoredLabel; });
 }
 
 }  // namespace apus::data

@@ -19,7 +19,9 @@ std::vector<Entry> by_frequency(const std::map<std::string, RowReport::Reason>& 
 
 }  // namespace
 
-std::string RowProblem::message() const { return detail.empty() ? kind : kind + ": " + detail; }
+std::string RowProblem::message() const {
+  return detail.empty() ? kind : kind + ": " + detail;
+}
 
 RowRefused::RowRefused(RowProblem problem) : Error(problem.message()), problem_(std::move(problem)) {}
 RowRefused::~RowRefused() = default;
@@ -50,8 +52,8 @@ std::string RowReport::summary() const {
 std::vector<std::string> RowReport::details() const {
   std::vector<std::string> lines;
   for (const auto& [kind, reason] : by_frequency(reasons_)) {
-    lines.push_back(std::to_string(reason->count) + (reason->count == 1 ? " row" : " rows") +
-                    " dropped, " + kind + ":");
+    lines.push_back(std::to_string(reason->count) + (reason->count == 1 ? " row" : " rows") + " dropped, " +
+                    kind + ":");
     for (const std::string& example : reason->examples) lines.push_back("  " + example);
     const auto more = reason->count - static_cast<int64_t>(reason->examples.size());
     if (more > 0) lines.push_back("  and " + std::to_string(more) + " more");

@@ -32,26 +32,29 @@ std::vector<int64_t> Sampler::order(int64_t epoch) const {
 
 StepPlan::StepPlan(StepPlanOptions options) : options_(options), used_rows_(options.rows) {
   APUS_CHECK(options_.micro_batch_rows > 0 && options_.world > 0 && options_.accumulation > 0, ConfigError,
-             "steps: micro-batch ", options_.micro_batch_rows, ", world ", options_.world, " and accumulation ",
-             options_.accumulation, " must be 1 or more");
-  const double product = static_cast<double>(options_.micro_batch_rows) * static_cast<double>(options_.world) *
-                         static_cast<double>(options_.accumulation);
-  APUS_CHECK(product < kMaxRowsAStep, ConfigError, "steps: micro-batch ", options_.micro_batch_rows, " x world ",
-             options_.world, " x accumulation ", options_.accumulation, " is beyond ", kMaxRowsAStep, " rows a step");
+             "steps: micro-batch ", options_.micro_batch_rows, ", world ", options_.world,
+             " and accumulation ", options_.accumulation, " must be 1 or more");
+  const double product = static_cast<double>(options_.micro_batch_rows) *
+                         static_cast<double>(options_.world) * static_cast<double>(options_.accumulation);
+  APUS_CHECK(product < kMaxRowsAStep, ConfigError, "steps: micro-batch ", options_.micro_batch_rows,
+             " x world ", options_.world, " x accumulation ", options_.accumulation, " is beyond ",
+             kMaxRowsAStep, " rows a step");
   APUS_CHECK(options_.rows > 0, ConfigError, "steps: there are no rows to train on");
   if (!options_.drop_last) return;
   const int64_t set = options_.micro_batch_rows * options_.world;
   used_rows_ -= used_rows_ % set;
   APUS_CHECK(used_rows_ > 0, ConfigError, "dataloader_drop_last leaves no step: ", options_.rows,
-             " rows are fewer than micro-batch ", options_.micro_batch_rows, " x world ", options_.world, " = ", set,
-             "; turn it off or give more rows");
+             " rows are fewer than micro-batch ", options_.micro_batch_rows, " x world ", options_.world,
+             " = ", set, "; turn it off or give more rows");
 }
 
 int64_t StepPlan::rows_a_step() const {
   return options_.micro_batch_rows * options_.world * options_.accumulation;
 }
 
-int64_t StepPlan::steps_per_epoch() const { return (used_rows_ + rows_a_step() - 1) / rows_a_step(); }
+int64_t StepPlan::steps_per_epoch() const {
+  return (used_rows_ + rows_a_step() - 1) / rows_a_step();
+}
 
 int64_t StepPlan::total_steps(double epochs) const {
   return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(steps_per_epoch())));

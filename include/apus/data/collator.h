@@ -31,10 +31,10 @@ APUS_API int64_t padding_id(const TokenizerFolder& folder);
 
 /// A micro-batch of the pairs `rows[ordinals[i]]`: all chosen sequences, then all rejected ones.
 ///
-/// A completion token at position p of its sequence is the target of the row of position p - 1: so the first one
-/// is predicted by the last prompt token, and a token at position 0 is no target.
-/// No ordinals give the empty batch, which a rank without rows runs so that collectives stay in step: rows = 0,
-/// pairs = 0, no targets, but two sequences of one pad token each, so that the model has something to run on.
+/// A completion token at position p of its sequence is the target of the row of position p - 1: so the first
+/// one is predicted by the last prompt token, and a token at position 0 is no target. No ordinals give the
+/// empty batch, which a rank without rows runs so that collectives stay in step: rows = 0, pairs = 0, no
+/// targets, but two sequences of one pad token each, so that the model has something to run on.
 /// Shapes:  T = sequences x padded length, or the sum of lengths; M = supervised tokens.
 /// Throws:  ShapeError if an ordinal is out of range, ConfigError for options that do not fit.
 APUS_API Batch collate_dpo(std::span<const DpoRow> rows, std::span<const int64_t> ordinals,

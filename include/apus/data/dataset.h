@@ -17,11 +17,15 @@ struct CollateOptions;
 
 /// Where a dataset came from, and what was left out.
 struct APUS_API DatasetOrigin {
-  std::vector<std::string> files = {};  ///< as given; RowPlace::file counts in them
-  RowReport report = {};                ///< what became of every row that was read
-  /// Hash over the contents of the files and everything else that decides about the rows; equal on every machine.
+  /// Paths as they were given; RowPlace::file counts in them.
+  std::vector<std::string> files = {};
+  /// What became of every row that was read.
+  RowReport report = {};
+  /// Hash over the contents of the files and everything else that decides about the rows; equal on every
+  /// machine.
   std::string fingerprint = {};
-  std::string note = {};  ///< which rules were taken, for the log
+  /// Which rules were taken, for the log.
+  std::string note = {};
 };
 
 /// Prepared rows: the seam between whatever reads text and the engine, which asks for batches by ordinal.
@@ -31,7 +35,7 @@ class APUS_API Dataset {
  public:
   virtual ~Dataset();
 
-  /// Number of rows (pairs in DPO): what the sampler orders.
+  /// Number of rows (pairs in DPO, packs once rows are packed): what the sampler orders.
   virtual int64_t size() const = 0;
   /// One micro-batch of the rows `ordinals`, in this order; none gives the empty batch (see collator.h).
   virtual Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const = 0;
@@ -45,14 +49,17 @@ class APUS_API Dataset {
 };
 
 /// Preference pairs in memory.
-/// Memory: 4 bytes a token, about 100 bytes a row.
+/// Memory:  4 bytes a token, about 100 bytes a row.
 class APUS_API DpoDataset final : public Dataset {
  public:
+  /// Takes the rows as they are: prepare_dpo makes ones that fit.
   explicit DpoDataset(std::vector<DpoRow> rows, DatasetOrigin origin = {});
   ~DpoDataset() override;
 
+  /// All pairs, by ordinal.
   const std::vector<DpoRow>& rows() const { return rows_; }
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  /// As collate_dpo does.
   Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const override;
   RowPlace place(int64_t ordinal) const override;
   const DatasetOrigin& origin() const override { return origin_; }
@@ -63,15 +70,17 @@ class APUS_API DpoDataset final : public Dataset {
 };
 
 /// Rows of token ids and labels in memory.
-/// Memory: 8 bytes a token, about 80 bytes a row.
+/// Memory:  8 bytes a token, about 80 bytes a row.
 class APUS_API SftDataset final : public Dataset {
  public:
-  /// Throws: ShapeError if a row's labels are not as long as its ids, or a row is empty.
+  /// Throws:  ShapeError if a row's labels are not as long as its ids, or a row is empty.
   explicit SftDataset(std::vector<SftRow> rows, DatasetOrigin origin = {});
   ~SftDataset() override;
 
+  /// All texts, by ordinal.
   const std::vector<SftRow>& rows() const { return rows_; }
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  /// As collate_sft does.
   Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const override;
   RowPlace place(int64_t ordinal) const override;
   const DatasetOrigin& origin() const override { return origin_; }
@@ -84,11 +93,12 @@ class APUS_API SftDataset final : public Dataset {
 /// Some rows of another dataset, in an order of their own. Its report is that of the whole dataset.
 class APUS_API SubsetDataset final : public Dataset {
  public:
-  /// Throws: ShapeError if an ordinal is outside the dataset.
+  /// Throws:  ShapeError if an ordinal is outside the dataset.
   SubsetDataset(std::shared_ptr<const Dataset> whole, std::vector<int64_t> ordinals);
   ~SubsetDataset() override;
 
   int64_t size() const override { return static_cast<int64_t>(ordinals_.size()); }
+  /// The batch's ordinals are those of the subset.
   Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const override;
   RowPlace place(int64_t ordinal) const override;
   const DatasetOrigin& origin() const override { return origin_; }
@@ -101,7 +111,9 @@ class APUS_API SubsetDataset final : public Dataset {
 
 /// A dataset cut in two.
 struct APUS_API DatasetSplit {
+  /// What is trained.
   std::shared_ptr<const Dataset> train;
+  /// What is kept for evaluation.
   std::shared_ptr<const Dataset> held_out;
 };
 
@@ -114,7 +126,8 @@ struct DatasetSplitOptions {
 };
 
 /// Holds rows out for evaluation. Both parts keep the order of the dataset.
-/// Throws: ConfigError if the ratio is not between 0 and 1, or no row would be left to train.
-APUS_API DatasetSplit split_dataset(std::shared_ptr<const Dataset> dataset, const DatasetSplitOptions& options);
+/// Throws:  ConfigError if the ratio is not between 0 and 1, or no row would be left to train.
+APUS_API DatasetSplit split_dataset(std::shared_ptr<const Dataset> dataset,
+                                    const DatasetSplitOptions& options);
 
 }  // namespace apus::data

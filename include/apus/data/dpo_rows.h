@@ -41,14 +41,14 @@ enum class StringRule {
 ///
 /// Raw text: the eos text is appended to both answers unless they end in it; prompt, prompt + chosen and
 /// prompt + rejected are tokenised whole. Conversations: prompt with the generation prompt, prompt + answer
-/// without, through the chat template, no token added. Either way the completion of both answers starts at the
-/// smaller of their common prefixes with the prompt, so tokens that merge across the border are trained.
+/// without, through the chat template, no token added. Either way the completion of both answers starts at
+/// the smaller of their common prefixes with the prompt, so tokens that merge across the border are trained.
 /// Threads: const, may be shared.
 /// Source:  TRL 1.16 DPOTrainer, as recorded in tests/data/cases/dpo.
 class APUS_API DpoEncoder final {
  public:
-  /// Throws: ConfigError if a system text is given and strings are raw text; JinjaError for a template that
-  ///         cannot be read.
+  /// Throws:  ConfigError if a system text is given and strings are raw text; JinjaError for a template that
+  ///          cannot be read.
   DpoEncoder(TokenizerFolder folder, DpoEncodeOptions options);
   ~DpoEncoder();
 
@@ -56,8 +56,8 @@ class APUS_API DpoEncoder final {
   StringRule string_rule() const { return rule_; }
 
   /// The tokens of one line of a file, nothing cut.
-  /// Throws: RowRefused (see parse_dpo_example; also text that is not UTF-8, or that the template refuses);
-  ///         NotSupported if the template needs what this build lacks.
+  /// Throws:  RowRefused (see parse_dpo_example; also text that is not UTF-8, or that the template refuses);
+  ///          NotSupported if the template needs what this build lacks.
   DpoRow encode_line(std::string_view text) const;
 
   /// The same for a row that is already taken apart.
@@ -76,10 +76,10 @@ class APUS_API DpoEncoder final {
 /// What `fit_dpo_row` did.
 enum class RowFit { kWhole, kTruncated };
 
-/// Makes a row fit max_length tokens a sequence (none = no bound), each answer with its prompt by itself. A row
-/// must keep at least one answer token that something predicts, in both answers.
-/// Throws: RowRefused if the prompt alone has max_length tokens or more (under every strategy), if the row is
-///         longer and the strategy is kDelete, or if no completion token is left.
+/// Makes a row fit max_length tokens a sequence (none = no bound), each answer with its prompt by itself. A
+/// row must keep at least one answer token that something predicts, in both answers.
+/// Throws:  RowRefused if the prompt alone has max_length tokens or more (under every strategy), if the row
+///          is longer and the strategy is kDelete, or if no completion token is left.
 APUS_API RowFit fit_dpo_row(DpoRow& row, std::optional<int64_t> max_length, Truncation truncation);
 
 }  // namespace apus::data

@@ -14,15 +14,17 @@ namespace apus::data {
 
 /// A file as `--dataset` names it.
 struct APUS_API DatasetSource {
+  /// The file.
   std::filesystem::path path;
-  std::optional<int64_t> limit = {};  ///< only the first so many rows
+  /// Only the first so many rows; none = all.
+  std::optional<int64_t> limit = {};
 
   /// The name as it was given.
   std::string text() const;
 };
 
 /// Reads "FILE" or "FILE#N". A '#' that is part of an existing file's name is left in it.
-/// Throws: ConfigError if N is not a positive whole number; `flag` is named in the message.
+/// Throws:  ConfigError if N is not a positive whole number; `flag` is named in the message.
 APUS_API DatasetSource parse_dataset_source(std::string_view text, std::string_view flag = "--dataset");
 
 /// The lines of a JSON Lines file that are not blank, as views into the mapped file.
@@ -30,12 +32,12 @@ APUS_API DatasetSource parse_dataset_source(std::string_view text, std::string_v
 /// Lines end in \n alone (texts may hold U+2028 and the like); a \r before it, a byte order mark at the start
 /// and a missing end of the last line are tolerated. Nothing is parsed here, so lines may hold any bytes.
 /// Movable; the views live as long as the object.
-/// Memory: 24 bytes a row.
+/// Memory:  24 bytes a row.
 class APUS_API JsonlFile final {
  public:
   /// Maps the file and finds its lines.
-  /// Throws: DataError naming path and `flag` if there is no such file; NotSupported for a folder, a
-  ///         compressed file, a .json array, csv or parquet, with what to do instead.
+  /// Throws:  DataError naming path and `flag` if there is no such file; NotSupported for a folder, a
+  ///          compressed file, a .json array, csv or parquet, with what to do instead.
   explicit JsonlFile(const DatasetSource& source, std::string_view flag = "--dataset");
 
   /// Rows: lines that are not blank, at most the source's limit.

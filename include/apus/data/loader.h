@@ -20,8 +20,10 @@ class Dataset;
 
 /// The next step that a loader delivers: all that a checkpoint needs to know about the data.
 struct LoaderCursor {
+  /// Counted from 0.
   int64_t epoch = 0;
-  int64_t step = 0;  ///< within the epoch
+  /// Within the epoch.
+  int64_t step = 0;
   friend bool operator==(const LoaderCursor&, const LoaderCursor&) = default;
 };
 
@@ -45,34 +47,39 @@ struct LoaderOptions {
 
 /// This rank's part of one optimizer step.
 struct APUS_API StepBatches {
+  /// Counted from 0.
   int64_t epoch = 0;
-  int64_t step = 0;  ///< within the epoch
-  int64_t rows = 0;  ///< of the whole step, over all ranks
+  /// Within the epoch.
+  int64_t step = 0;
+  /// Rows of the whole step, over all ranks (pairs in DPO).
+  int64_t rows = 0;
+  /// This rank's micro-batches; equally many on all ranks, some may be empty.
   std::vector<Batch> micro_batches;
   /// For each micro-batch, the place of its first row in the epoch's order: row i of the batch has ordinal
   /// first_places[m] + i there, the coordinate of its random numbers (SampleCoordinate::ordinal).
   std::vector<int64_t> first_places;
 };
 
-/// Delivers a rank's micro-batches step by step and without end, epoch after epoch, made by background threads.
+/// Delivers a rank's micro-batches step by step and without end, epoch after epoch, made by background
+/// threads.
 ///
 /// What is delivered depends on dataset, sampler, plan, rank and layout alone, not on workers or timing. An
-/// exception on a worker reaches the caller of `next` at the step that it concerns. Destroying the loader stops
-/// the threads at once.
+/// exception on a worker reaches the caller of `next` at the step that it concerns. Destroying the loader
+/// stops the threads at once.
 /// Threads: one consumer.
 /// Memory:  workers x prefetch_factor micro-batches, and the orders of at most two epochs.
 class APUS_API Loader final {
  public:
-  /// Throws: ConfigError if sampler, plan and dataset disagree about the number of rows, the rank is not in the
-  ///         plan's world, the cursor is outside the epoch, or a number is negative.
+  /// Throws:  ConfigError if sampler, plan and dataset disagree about the number of rows, the rank is not in
+  ///          the plan's world, the cursor is outside the epoch, or a number is negative.
   Loader(std::shared_ptr<const Dataset> dataset, Sampler sampler, StepPlan plan, LoaderOptions options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
   /// The next step's micro-batches, in order.
-  /// Throws: what making them threw, DataError with the row's file and line where that is known; every later
-  ///         call then throws the same. ConfigError beyond LoaderOptions::steps.
+  /// Throws:  what making them threw, DataError with the row's file and line where that is known; every later
+  ///          call then throws the same. ConfigError beyond LoaderOptions::steps.
   StepBatches next();
 
   /// What `next` will deliver.

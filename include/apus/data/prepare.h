@@ -42,12 +42,12 @@ struct DpoPrepareOptions {
 
 /// Reads and tokenises preference rows.
 ///
-/// Logs one line of counts at the end (and one for each kind of dropped rows), and a warning for a FILE#N with
-/// fewer rows. Rows keep the order of the files. The fingerprint covers files' contents, limits, tokenizer,
-/// template, system text, max_length and truncation.
-/// Throws: DataError: a file is missing (names path and flag), a bad row under `strict` (file:line: message), or
-///         no usable row (with the counted reasons); NotSupported for files or templates that this build lacks;
-///         ConfigError for options that do not fit.
+/// Logs one line of counts at the end (and one for each kind of dropped rows), and a warning for a FILE#N
+/// with fewer rows. Rows keep the order of the files. The fingerprint covers files' contents, limits,
+/// tokenizer, template, system text, max_length and truncation.
+/// Throws:  DataError: a file is missing (names path and flag), a bad row under `strict` (file:line:
+///          message), or no usable row (with the counted reasons); NotSupported for files or templates that
+///          this build lacks; ConfigError for options that do not fit.
 APUS_API std::shared_ptr<const DpoDataset> prepare_dpo(const TokenizerFolder& tokenizer,
                                                        const DpoPrepareOptions& options, Logger& logger);
 
@@ -58,13 +58,14 @@ struct TokenRowsPrepareOptions {
   std::optional<int64_t> vocab_size = {};
 };
 
-/// Reads rows that are tokens already: {"input_ids": [...], "labels": [...]}, labels of -100 being not trained. A
-/// row without a trained token is dropped.
-/// Throws: as prepare_dpo.
-APUS_API std::shared_ptr<const SftDataset> prepare_token_rows(const TokenRowsPrepareOptions& options, Logger& logger);
+/// Reads rows that are tokens already: {"input_ids": [...], "labels": [...]}, labels of -100 being not
+/// trained. A row without a trained token is dropped.
+/// Throws:  as prepare_dpo.
+APUS_API std::shared_ptr<const SftDataset> prepare_token_rows(const TokenRowsPrepareOptions& options,
+                                                              Logger& logger);
 
-/// The first pair as the engine sees it, for the log: ids and decoded text of both sequences, their labels with
-/// "[-100 * n]" for tokens that are not trained, and which rule made tokens of it.
+/// The first pair as the engine sees it, for the log: ids and decoded text of both sequences, their labels
+/// with "[-100 * n]" for tokens that are not trained, and which rule made tokens of it.
 APUS_API std::string describe_first_pair(const DpoDataset& dataset, const Tokenizer& tokenizer);
 
 }  // namespace apus::data

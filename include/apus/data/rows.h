@@ -13,19 +13,26 @@ inline constexpr int32_t kIgnoredLabel = -100;
 
 /// Where a row came from: a file of its dataset and the line in it.
 struct RowPlace {
-  int32_t file = 0;  ///< index into Dataset::files()
-  int64_t line = 0;  ///< 1-based; 0 = not from a file
+  /// Index into DatasetOrigin::files.
+  int32_t file = 0;
+  /// 1-based; 0 = not from a file.
+  int64_t line = 0;
   friend bool operator==(const RowPlace&, const RowPlace&) = default;
 };
 
-/// A preference pair in tokens. The sequence of an answer is prompt_ids[its prompt_begin ..] + its ids, and all
-/// of the answer's tokens are trained (but for a first token that nothing stands before).
+/// A preference pair in tokens. The sequence of an answer is prompt_ids[its prompt_begin ..] + its ids, and
+/// all of the answer's tokens are trained (but for a first token that nothing stands before).
 struct APUS_API DpoRow {
+  /// The common prompt, whole.
   std::vector<int32_t> prompt_ids;
-  std::vector<int32_t> chosen_ids;    ///< the completion alone
-  std::vector<int32_t> rejected_ids;  ///< the completion alone
-  int32_t chosen_prompt_begin = 0;    ///< prompt tokens that truncation on the left took from this sequence
-  int32_t rejected_prompt_begin = 0;  ///< as chosen_prompt_begin
+  /// The preferred answer alone.
+  std::vector<int32_t> chosen_ids;
+  /// The other answer alone.
+  std::vector<int32_t> rejected_ids;
+  /// Prompt tokens that truncation on the left took from the chosen sequence.
+  int32_t chosen_prompt_begin = 0;
+  /// The same for the rejected sequence.
+  int32_t rejected_prompt_begin = 0;
   RowPlace place = {};
 
   /// Tokens of prompt + chosen, after truncation.
@@ -34,11 +41,13 @@ struct APUS_API DpoRow {
   int64_t rejected_length() const;
 };
 
-/// A training text in tokens. labels[t] is what the tokens before position t must predict (the token itself, as a
-/// rule), or kIgnoredLabel; so labels[0] has no effect.
+/// A training text in tokens. labels[t] is what the tokens before position t must predict (the token itself,
+/// as a rule), or kIgnoredLabel; so labels[0] has no effect.
 struct APUS_API SftRow {
+  /// The tokens, at least one.
   std::vector<int32_t> input_ids;
-  std::vector<int32_t> labels;  ///< as long as input_ids
+  /// As long as input_ids.
+  std::vector<int32_t> labels;
   RowPlace place = {};
 
   /// Tokens that are trained: labels other than kIgnoredLabel behind the first position.

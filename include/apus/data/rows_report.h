@@ -13,17 +13,20 @@ namespace apus::data {
 
 /// Why a row cannot be used.
 struct APUS_API RowProblem {
-  std::string kind;    ///< the same text for all rows with this problem, e.g. "empty chosen"
-  std::string detail;  ///< what is particular to this row, e.g. "has: prompt, chosen"; may be empty
+  /// The same text for all rows with this problem, e.g. "empty chosen"; rows are counted by it.
+  std::string kind;
+  /// What is particular to this row, e.g. "has: prompt, chosen"; may be empty.
+  std::string detail;
 
   /// "kind: detail", or the kind alone.
   std::string message() const;
 };
 
-/// A row is refused. Whoever reads the file counts it, or, under `strict`, turns it into a DataError with the same
-/// message.
+/// A row is refused. Whoever reads the file counts it, or, under `strict`, turns it into a DataError with the
+/// same message.
 class APUS_API RowRefused final : public Error {
  public:
+  /// The message is that of the problem.
   explicit RowRefused(RowProblem problem);
   ~RowRefused() override;
 
@@ -33,12 +36,13 @@ class APUS_API RowRefused final : public Error {
   RowProblem problem_;
 };
 
-/// What happened to the rows of a dataset: every row that was read is counted exactly once, so
-/// input() = whole + truncated + dropped().
+/// What happened to the rows of a dataset: every row that was read is counted exactly once, so input() =
+/// whole + truncated + dropped().
 class APUS_API RowReport final {
  public:
   /// Rows of one kind of problem.
   struct Reason {
+    /// How many there are.
     int64_t count = 0;
     /// "file:line: message" of the first few rows.
     std::vector<std::string> examples = {};
@@ -53,10 +57,15 @@ class APUS_API RowReport final {
   /// Counts a row that is left out.
   void add_dropped(const std::string& file, int64_t line, const RowProblem& problem);
 
+  /// Rows that are trained as they are.
   int64_t whole() const { return whole_; }
+  /// Rows that are trained after a cut.
   int64_t truncated() const { return truncated_; }
+  /// Rows that are trained.
   int64_t trained() const { return whole_ + truncated_; }
+  /// Rows that are left out, for any reason.
   int64_t dropped() const;
+  /// Rows that were read.
   int64_t input() const { return trained() + dropped(); }
   /// Dropped rows by kind of problem.
   const std::map<std::string, Reason>& reasons() const { return reasons_; }

@@ -17,15 +17,16 @@ struct SamplerOptions {
   bool shuffle = true;
 };
 
-/// The order of the rows in each epoch: a function of (seed, epoch, number of rows) and of nothing else. World
-/// size, accumulation and workers have no part in it, and it has no state to save.
-/// Determinism: bitwise, on every machine.
+/// The order of the rows in each epoch: a function of (seed, epoch, number of rows) and of nothing else.
+/// World size, accumulation and workers have no part in it, and it has no state to save.
+/// Determinism:bitwise, on every machine.
 class APUS_API Sampler final {
  public:
-  /// Throws: ConfigError if rows is negative.
+  /// Throws:  ConfigError if rows is negative.
   explicit Sampler(SamplerOptions options);
 
-  /// Ordinals of all rows in the order of the epoch. Memory: 8 bytes a row.
+  /// Ordinals of all rows in the order of the epoch.
+  /// Memory:  8 bytes a row.
   std::vector<int64_t> order(int64_t epoch) const;
   const SamplerOptions& options() const { return options_; }
 
@@ -56,13 +57,14 @@ struct OrderRange {
 
 /// Cuts an epoch's order into steps and micro-batches.
 ///
-/// A step takes the next micro_batch_rows x world x accumulation rows, the last one what is left. The rows of a
-/// step are cut, in order, into chunks of micro_batch_rows; chunk c is micro-batch c / world of rank c % world.
-/// All ranks run the same number of micro-batches in a step, ceil(rows / (micro_batch_rows x world)), some of
-/// them empty. So the rows of a step depend on the product micro_batch_rows x world x accumulation alone.
+/// A step takes the next micro_batch_rows x world x accumulation rows, the last one what is left. The rows of
+/// a step are cut, in order, into chunks of micro_batch_rows; chunk c is micro-batch c / world of rank c %
+/// world. All ranks run the same number of micro-batches in a step, ceil(rows / (micro_batch_rows x world)),
+/// some of them empty. So the rows of a step depend on the product micro_batch_rows x world x accumulation
+/// alone.
 class APUS_API StepPlan final {
  public:
-  /// Throws: ConfigError if a number is not positive, or no step is left (with the arithmetic).
+  /// Throws:  ConfigError if a number is not positive, or no step is left (with the arithmetic).
   explicit StepPlan(StepPlanOptions options);
 
   /// Optimizer steps in an epoch.

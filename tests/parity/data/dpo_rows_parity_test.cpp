@@ -18,15 +18,17 @@
 #include "apus/data/sampler.h"
 #include "tests/support/case_folder.h"
 
-/// Rows of preference data against TRL's: token ids, dropped rows, which rows a micro-batch holds, and the first
-/// micro-batch itself. A case is a folder with trajectory.json; one without rows of its own runs on those of a
-/// sibling, which is a case too.
+/// Rows of preference data against TRL's: token ids, dropped rows, which rows a micro-batch holds, and the
+/// first micro-batch itself. A case is a folder with trajectory.json; one without rows of its own runs on
+/// those of a sibling, which is a case too.
 namespace apus::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-bool is_run(const fs::path& folder) { return fs::exists(folder / "trajectory.json"); }
+bool is_run(const fs::path& folder) {
+  return fs::exists(folder / "trajectory.json");
+}
 bool has_rows(const fs::path& folder) {
   return fs::exists(folder / "rows.json") && fs::exists(folder / "train.jsonl");
 }
@@ -49,7 +51,8 @@ struct RowCase {
   explicit RowCase(const fs::path& folder)
       : expected(load_json_file(folder / "rows.json")),
         file({folder / "train.jsonl", {}}),
-        tokenizer(load_tokenizer_folder(cases::require_for_case(folder, "tokenizer/tokenizer.json").parent_path())) {
+        tokenizer(load_tokenizer_folder(
+            cases::require_for_case(folder, "tokenizer/tokenizer.json").parent_path())) {
     options.read.files = {file.name()};
     options.read.max_length = expected.at("max_length").is_null()
                                   ? std::nullopt
@@ -145,7 +148,8 @@ TEST(DpoRowsParity, TheFirstMicroBatchIsEqual) {
     const auto trajectory = load_json_file(run / "trajectory.json");
     const auto ordinals = trajectory.at("rows_per_micro_batch").at(0).at(0).get<std::vector<int64_t>>();
     const CollateOptions padded{.pad_id = padding_id(rows.tokenizer)};
-    expect_batch(rows.prepared()->collate(ordinals, padded), SafetensorsFile(run / "first_batch.safetensors"));
+    expect_batch(rows.prepared()->collate(ordinals, padded),
+                 SafetensorsFile(run / "first_batch.safetensors"));
     ++compared;
   }
   EXPECT_GT(compared, 0);

@@ -17,9 +17,9 @@ TEST(Collator, PadsPairsToTheLongestOfAllSequences) {
   EXPECT_EQ(batch.ordinals, (Values{2, 0}));
   EXPECT_EQ(batch.layout->padded_length, 5);
   EXPECT_EQ(batch.layout->lengths, (Values{5, 3, 4, 4}));
-  EXPECT_EQ(values_of(batch.tokens_T), (Values{1, 2, 3, 100, 101,  //
-                                               1, 2, 100, 9, 9,    //
-                                               1, 2, 3, 200, 9,    //
+  EXPECT_EQ(values_of(batch.tokens_T), (Values{1, 2, 3,   100, 101,  //
+                                               1, 2, 100, 9,   9,    //
+                                               1, 2, 3,   200, 9,    //
                                                1, 2, 200, 201, 9}));
   EXPECT_EQ(values_of(batch.target_rows_M), (Values{2, 3, 6, 12, 16, 17}));
   EXPECT_EQ(values_of(batch.targets_M), (Values{100, 101, 100, 200, 200, 201}));

@@ -13,7 +13,8 @@ using Values = std::vector<int64_t>;
 
 std::shared_ptr<const DpoDataset> make_dataset(int64_t count) {
   std::vector<DpoRow> rows = make_pairs(count);
-  for (int64_t i = 0; i < count; ++i) rows[static_cast<size_t>(i)].place = {static_cast<int32_t>(i % 2), i + 1};
+  for (int64_t i = 0; i < count; ++i)
+    rows[static_cast<size_t>(i)].place = {static_cast<int32_t>(i % 2), i + 1};
   DatasetOrigin origin{.files = {"a.jsonl", "b.jsonl"}, .fingerprint = "f0"};
   return std::make_shared<DpoDataset>(std::move(rows), std::move(origin));
 }

@@ -17,15 +17,17 @@ std::string with_chosen(const std::string& chosen) {
 }
 
 TEST(DpoRowsJson, ReadsStrings) {
-  const DpoExample row =
-      parse_dpo_example(R"({"id": 7, "prompt": "", "chosen": "a", "rejected": "b", "system": "s", "margin": null})");
+  const DpoExample row = parse_dpo_example(
+      R"({"id": 7, "prompt": "", "chosen": "a", "rejected": "b", "system": "s", "margin": null})");
   EXPECT_FALSE(row.is_conversation());
   EXPECT_EQ(row.prompt, "");
   EXPECT_EQ(row.chosen, "a");
   EXPECT_EQ(row.rejected, "b");
   EXPECT_EQ(row.system, "s");
-  EXPECT_EQ(parse_dpo_example(R"({"prompt":"p","chosen":"a","rejected":"b","system":""})").system, std::nullopt);
-  EXPECT_EQ(parse_dpo_example(R"({"prompt":"p","chosen":"a","rejected":"b","tools":[]})").system, std::nullopt);
+  EXPECT_EQ(parse_dpo_example(R"({"prompt":"p","chosen":"a","rejected":"b","system":""})").system,
+            std::nullopt);
+  EXPECT_EQ(parse_dpo_example(R"({"prompt":"p","chosen":"a","rejected":"b","tools":[]})").system,
+            std::nullopt);
 }
 
 TEST(DpoRowsJson, ReadsMessagesWithAllTheirKeys) {
@@ -64,7 +66,8 @@ TEST(DpoRowsJson, RefusesWrongTypes) {
   EXPECT_EQ(refusal(R"({"prompt": 3, "chosen": "a", "rejected": "b"})"),
             "wrong type: prompt is a number, expected a string or a list of messages");
   EXPECT_EQ(refusal(with_chosen(R"("a")")),
-            "wrong type: prompt is a list but chosen is a string; expected strings or lists of messages in all three");
+            "wrong type: prompt is a list but chosen is a string; expected strings or lists of messages in "
+            "all three");
   EXPECT_EQ(refusal(with_chosen("[3]")),
             "wrong type: chosen[0] is a number, expected a message {role, content}");
   EXPECT_EQ(refusal(with_chosen(R"([{"role": 1, "content": "a"}])")),
@@ -89,10 +92,12 @@ TEST(DpoRowsJson, RefusesConversationsThatCannotBeRendered) {
 }
 
 TEST(DpoRowsJson, NamesWhatIsNotSupportedYet) {
-  EXPECT_EQ(refusal(R"({"messages": [{"role": "user", "content": "q"}], "rejected_response": "b"})"),
-            "not supported yet: rows of keys 'messages', 'rejected_response'; use 'prompt', 'chosen', 'rejected'");
-  EXPECT_EQ(refusal(R"({"instruction": "p", "input": "", "output": "a"})"),
-            "not supported yet: rows of keys 'instruction', 'input', 'output'; use 'prompt', 'chosen', 'rejected'");
+  EXPECT_EQ(
+      refusal(R"({"messages": [{"role": "user", "content": "q"}], "rejected_response": "b"})"),
+      "not supported yet: rows of keys 'messages', 'rejected_response'; use 'prompt', 'chosen', 'rejected'");
+  EXPECT_EQ(
+      refusal(R"({"instruction": "p", "input": "", "output": "a"})"),
+      "not supported yet: rows of keys 'instruction', 'input', 'output'; use 'prompt', 'chosen', 'rejected'");
   EXPECT_EQ(refusal(R"({"prompt": "p", "chosen": "a", "rejected": "b", "margin": 0.5})"),
             "not supported yet: preference rows with key 'margin'");
   EXPECT_EQ(refusal(with_chosen(R"([{"role": "tool_call", "content": "a"}])")),

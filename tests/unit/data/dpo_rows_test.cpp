@@ -8,7 +8,8 @@ namespace apus::data {
 namespace {
 
 const TokenizerFolder& tokenizer() {
-  static const TokenizerFolder kFolder = load_tokenizer_folder(APUS_SOURCE_DIR "/tests/data/cases/dpo/tokenizer");
+  static const TokenizerFolder kFolder =
+      load_tokenizer_folder(APUS_SOURCE_DIR "/tests/data/cases/dpo/tokenizer");
   return kFolder;
 }
 
@@ -16,7 +17,9 @@ DpoRow encoded(const std::string& line, const DpoEncodeOptions& options = {}) {
   return DpoEncoder(tokenizer(), options).encode_line(line);
 }
 
-std::string text_of(const std::vector<int32_t>& ids) { return tokenizer().tokenizer->decode(ids); }
+std::string text_of(const std::vector<int32_t>& ids) {
+  return tokenizer().tokenizer->decode(ids);
+}
 
 TEST(DpoEncoder, AppendsEosToRawAnswersUnlessTheyEndInIt) {
   const DpoRow row = encoded(R"({"prompt": "Q:\n", "chosen": "yes<|im_end|>", "rejected": "no"})",
@@ -30,8 +33,8 @@ TEST(DpoEncoder, TokensThatMergeAcrossTheBorderBelongToTheCompletion) {
   // "Answer: " + "It" tokenises as ... ":" " It": the prompt's last token, a space, is no longer there.
   const auto& only = *tokenizer().tokenizer;
   const std::string prompt = "Answer: ";
-  const DpoRow row = encoded(R"({"prompt": "Answer: ", "chosen": "It is", "rejected": "\n"})",
-                             {.use_chat_template = false});
+  const DpoRow row =
+      encoded(R"({"prompt": "Answer: ", "chosen": "It is", "rejected": "\n"})", {.use_chat_template = false});
   EXPECT_LT(row.prompt_ids.size(), only.encode(prompt).size());
   std::vector<int32_t> whole = row.prompt_ids;
   whole.insert(whole.end(), row.chosen_ids.begin(), row.chosen_ids.end());
@@ -63,7 +66,8 @@ TEST(DpoEncoder, ARowsOwnSystemTextGoesBeforeTheOption) {
   const DpoEncodeOptions options{.system = "Be brief."};
   const auto prompt = [&](const std::string& line) { return text_of(encoded(line, options).prompt_ids); };
   const std::string tail = "<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n";
-  EXPECT_EQ(prompt(R"({"prompt": "q", "chosen": "a", "rejected": "b"})"), "<|im_start|>system\nBe brief." + tail);
+  EXPECT_EQ(prompt(R"({"prompt": "q", "chosen": "a", "rejected": "b"})"),
+            "<|im_start|>system\nBe brief." + tail);
   EXPECT_EQ(prompt(R"({"prompt": "q", "chosen": "a", "rejected": "b", "system": "Own."})"),
             "<|im_start|>system\nOwn." + tail);
   EXPECT_EQ(prompt(R"({"prompt": [{"role": "system", "content": "Mine."}, {"role": "user", "content": "q"}],
@@ -75,7 +79,8 @@ TEST(DpoEncoder, SaysWhichRuleItTakes) {
   TokenizerFolder plain = tokenizer();
   plain.chat_template.reset();
   EXPECT_EQ(DpoEncoder(tokenizer(), {}).string_rule(), StringRule::kChatTemplate);
-  EXPECT_EQ(DpoEncoder(tokenizer(), {.use_chat_template = false}).string_rule(), StringRule::kRawBecauseOfOption);
+  EXPECT_EQ(DpoEncoder(tokenizer(), {.use_chat_template = false}).string_rule(),
+            StringRule::kRawBecauseOfOption);
   EXPECT_EQ(DpoEncoder(plain, {}).string_rule(), StringRule::kRawForLackOfOne);
 }
 
@@ -88,20 +93,23 @@ TEST(DpoEncoder, RefusesWhatNeedsATemplateWhereThereIsNone) {
                   "chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": "b"}]})");
             }).find("message lists need a chat template: the tokenizer has none"),
             std::string::npos);
-  EXPECT_THROW(encoder.encode_line(R"({"prompt": "p", "chosen": "a", "rejected": "b", "system": "s"})"), RowRefused);
-  EXPECT_NE(message_of<ConfigError>([&] { DpoEncoder(plain, {.system = "s"}); }).find("--system"), std::string::npos);
+  EXPECT_THROW(encoder.encode_line(R"({"prompt": "p", "chosen": "a", "rejected": "b", "system": "s"})"),
+               RowRefused);
+  EXPECT_NE(message_of<ConfigError>([&] { DpoEncoder(plain, {.system = "s"}); }).find("--system"),
+            std::string::npos);
 }
 
 TEST(DpoEncoder, ATemplateMayRefuseARow) {
   TokenizerFolder strict = tokenizer();
-  strict.chat_template = "{{ raise_exception('no such role') if messages[0]['content'] == 'bad' }}"
-                         "{% for m in messages %}{{ m['content'] }};{% endfor %}";
+  strict.chat_template =
+      "{{ raise_exception('no such role') if messages[0]['content'] == 'bad' }}"
+      "{% for m in messages %}{{ m['content'] }};{% endfor %}";
   const DpoEncoder encoder(strict, {});
-  EXPECT_EQ(message_of<RowRefused>([&] {
-              encoder.encode_line(R"({"prompt": "bad", "chosen": "a", "rejected": "b"})");
-            }),
+  EXPECT_EQ(message_of<RowRefused>(
+                [&] { encoder.encode_line(R"({"prompt": "bad", "chosen": "a", "rejected": "b"})"); }),
             "refused by the chat template: no such role");
-  EXPECT_EQ(text_of(encoder.encode_line(R"({"prompt": "q", "chosen": "a", "rejected": "b"})").chosen_ids), "a;");
+  EXPECT_EQ(text_of(encoder.encode_line(R"({"prompt": "q", "chosen": "a", "rejected": "b"})").chosen_ids),
+            "a;");
 }
 
 TEST(FitDpoRow, LeavesARowThatFits) {
@@ -114,7 +122,8 @@ TEST(FitDpoRow, LeavesARowThatFits) {
 TEST(FitDpoRow, DeleteRefusesALongerRowWithTheArithmetic) {
   DpoRow row = make_pair(5, 3, 4);
   EXPECT_EQ(message_of<RowRefused>([&] { fit_dpo_row(row, 8, Truncation::kDelete); }),
-            "longer than max_length: prompt 5 + rejected 4 = 9 tokens, max_length is 8 (truncation_strategy delete)");
+            "longer than max_length: prompt 5 + rejected 4 = 9 tokens, max_length is 8 (truncation_strategy "
+            "delete)");
 }
 
 TEST(FitDpoRow, RightKeepsTheStartOfEachAnswer) {

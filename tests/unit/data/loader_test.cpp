@@ -20,7 +20,8 @@ class ProbeDataset final : public Dataset {
   int64_t size() const override { return inner_.size(); }
   Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const override {
     ++calls;
-    if (uneven) std::this_thread::sleep_for(std::chrono::microseconds(ordinals.empty() ? 0 : 300 * (ordinals[0] % 3)));
+    if (uneven)
+      std::this_thread::sleep_for(std::chrono::microseconds(ordinals.empty() ? 0 : 300 * (ordinals[0] % 3)));
     for (const int64_t ordinal : ordinals) {
       if (ordinal == bad_row) throw DataError("a.jsonl", ordinal + 1, "went away");
       if (ordinal == odd_row) throw std::runtime_error("odd");
@@ -45,7 +46,8 @@ Loader make_loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& 
                    int64_t accumulation = 4) {
   const int64_t rows = dataset->size();
   return Loader(std::move(dataset), Sampler({.rows = rows}),
-                StepPlan({.rows = rows, .micro_batch_rows = 2, .world = world, .accumulation = accumulation}), options);
+                StepPlan({.rows = rows, .micro_batch_rows = 2, .world = world, .accumulation = accumulation}),
+                options);
 }
 
 /// Everything that decides about a step, as one list.

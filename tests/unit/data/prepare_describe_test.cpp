@@ -7,7 +7,8 @@ namespace apus::data {
 namespace {
 
 const Tokenizer& tokenizer() {
-  static const TokenizerFolder kFolder = load_tokenizer_folder(APUS_SOURCE_DIR "/tests/data/cases/dpo/tokenizer");
+  static const TokenizerFolder kFolder =
+      load_tokenizer_folder(APUS_SOURCE_DIR "/tests/data/cases/dpo/tokenizer");
   return *kFolder.tokenizer;
 }
 
@@ -34,14 +35,25 @@ TEST(DescribeFirstPair, ShowsIdsTextsAndRunsOfIgnoredLabels) {
   const DpoDataset dataset({row}, {.files = {"a.jsonl"}, .note = "raw text"});
   EXPECT_EQ(describe_first_pair(dataset, tokenizer()),
             "first pair (a.jsonl:4), raw text\n"
-            "[CHOSEN_INPUT_IDS] [" + prompt + ", " + chosen + "]\n"
-            "[CHOSEN_INPUT] Question?yes<|im_end|>\n"
-            "[CHOSEN_LABELS_IDS] [" + ignored + ", " + chosen + "]\n"
-            "[CHOSEN_LABELS] " + ignored + "yes<|im_end|>\n"
-            "[REJECTED_INPUT_IDS] [" + prompt + ", " + rejected + "]\n"
-            "[REJECTED_INPUT] Question?no<|im_end|>\n"
-            "[REJECTED_LABELS_IDS] [" + ignored + ", " + rejected + "]\n"
-            "[REJECTED_LABELS] " + ignored + "no<|im_end|>");
+            "[CHOSEN_INPUT_IDS] [" +
+                prompt + ", " + chosen +
+                "]\n"
+                "[CHOSEN_INPUT] Question?yes<|im_end|>\n"
+                "[CHOSEN_LABELS_IDS] [" +
+                ignored + ", " + chosen +
+                "]\n"
+                "[CHOSEN_LABELS] " +
+                ignored +
+                "yes<|im_end|>\n"
+                "[REJECTED_INPUT_IDS] [" +
+                prompt + ", " + rejected +
+                "]\n"
+                "[REJECTED_INPUT] Question?no<|im_end|>\n"
+                "[REJECTED_LABELS_IDS] [" +
+                ignored + ", " + rejected +
+                "]\n"
+                "[REJECTED_LABELS] " +
+                ignored + "no<|im_end|>");
 }
 
 TEST(DescribeFirstPair, ShowsACutPromptAsTheEngineSeesIt) {

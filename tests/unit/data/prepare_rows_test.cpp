@@ -32,10 +32,12 @@ TEST(RunInParallel, ThrowsTheExceptionOfTheSmallestIndex) {
 
 TEST(RunInParallel, StopsSoonAfterAnException) {
   std::atomic<int64_t> calls = 0;
-  EXPECT_THROW(run_in_parallel(1'000'000, 1, [&](int64_t i) {
-    ++calls;
-    if (i == 5) throw std::runtime_error("five");
-  }), std::runtime_error);
+  EXPECT_THROW(run_in_parallel(1'000'000, 1,
+                               [&](int64_t i) {
+                                 ++calls;
+                                 if (i == 5) throw std::runtime_error("five");
+                               }),
+               std::runtime_error);
   EXPECT_EQ(calls, 6);
 }
 

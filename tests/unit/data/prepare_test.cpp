@@ -11,17 +11,20 @@ namespace {
 using PrepareDpo = RowsTest;
 
 const TokenizerFolder& tokenizer() {
-  static const TokenizerFolder kFolder = load_tokenizer_folder(APUS_SOURCE_DIR "/tests/data/cases/dpo/tokenizer");
+  static const TokenizerFolder kFolder =
+      load_tokenizer_folder(APUS_SOURCE_DIR "/tests/data/cases/dpo/tokenizer");
   return kFolder;
 }
 
 std::string pair_line(const std::string& prompt, const std::string& chosen, const std::string& rejected) {
-  return R"({"prompt": ")" + prompt + R"(", "chosen": ")" + chosen + R"(", "rejected": ")" + rejected + "\"}\n";
+  return R"({"prompt": ")" + prompt + R"(", "chosen": ")" + chosen + R"(", "rejected": ")" + rejected +
+         "\"}\n";
 }
 
 std::string good_lines(int count) {
   std::string text;
-  for (int i = 0; i < count; ++i) text += pair_line("question " + std::to_string(i), "yes " + std::to_string(i), "no");
+  for (int i = 0; i < count; ++i)
+    text += pair_line("question " + std::to_string(i), "yes " + std::to_string(i), "no");
   return text;
 }
 
@@ -37,9 +40,10 @@ std::shared_ptr<const DpoDataset> prepared(const DpoPrepareOptions& options) {
 
 TEST_F(PrepareDpo, CountsEveryRowOnce) {
   DpoPrepareOptions options = options_for({write(
-      "a.jsonl", good_lines(3) + "{broken\n" + pair_line("p", "", "b") + "\n" + R"({"prompt": "p", "chosen": "a"})" + "\n" +
-                     pair_line("a long prompt, longer than twelve tokens, certainly so", "a", "b") +
-                     pair_line("p", "an answer of many, many, many, many tokens", "b") + pair_line("p", "", "b"))});
+      "a.jsonl",
+      good_lines(3) + "{broken\n" + pair_line("p", "", "b") + "\n" + R"({"prompt": "p", "chosen": "a"})" +
+          "\n" + pair_line("a long prompt, longer than twelve tokens, certainly so", "a", "b") +
+          pair_line("p", "an answer of many, many, many, many tokens", "b") + pair_line("p", "", "b"))});
   options.read.max_length = 12;
   options.read.truncation = Truncation::kRight;
   CaptureLogger logger;
@@ -84,7 +88,8 @@ TEST_F(PrepareDpo, NamesTheFileAndTheReasonsWhereNoRowIsUsable) {
 }
 
 TEST_F(PrepareDpo, TheResultDoesNotDependOnTheNumberOfThreads) {
-  DpoPrepareOptions options = options_for({write("a.jsonl", good_lines(300)), write("b.jsonl", good_lines(50) + "{}\n")});
+  DpoPrepareOptions options =
+      options_for({write("a.jsonl", good_lines(300)), write("b.jsonl", good_lines(50) + "{}\n")});
   const auto one = prepared(options);
   options.workers = 7;
   const auto seven = prepared(options);
@@ -125,7 +130,8 @@ TEST_F(PrepareDpo, WarnsWhereAFileHasFewerRowsThanAskedFor) {
 
 TEST_F(PrepareDpo, SaysWhichRuleWasTaken) {
   DpoPrepareOptions options = options_for({write("a.jsonl", good_lines(1))});
-  EXPECT_NE(prepared(options)->origin().note.find("raw text, because use_chat_template is false"), std::string::npos);
+  EXPECT_NE(prepared(options)->origin().note.find("raw text, because use_chat_template is false"),
+            std::string::npos);
   options.encode.use_chat_template = true;
   EXPECT_NE(prepared(options)->origin().note.find("one user turn"), std::string::npos);
   options.read.files = {write("b.jsonl", R"({"prompt": [{"role": "user", "content": "q"}],
@@ -140,7 +146,8 @@ TEST_F(PrepareDpo, SaysWhichRuleWasTaken) {
 
 TEST_F(PrepareDpo, RefusesOptionsThatDoNotFit) {
   DpoPrepareOptions options = options_for({});
-  EXPECT_NE(message_of<ConfigError>([&] { prepared(options); }).find("--dataset names no file"), std::string::npos);
+  EXPECT_NE(message_of<ConfigError>([&] { prepared(options); }).find("--dataset names no file"),
+            std::string::npos);
   options = options_for({write("a.jsonl", good_lines(1))});
   options.workers = 0;
   EXPECT_THROW(prepared(options), ConfigError);

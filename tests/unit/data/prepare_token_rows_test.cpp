@@ -14,9 +14,10 @@ std::shared_ptr<const SftDataset> prepared(const TokenRowsPrepareOptions& option
 }
 
 TEST_F(PrepareTokenRows, ReadsIdsAndLabels) {
-  const auto dataset = prepared({.read = {.files = {write(
-      "a.jsonl", R"({"input_ids": [1, 2, 3], "labels": [-100, 2, 3], "text": "x"})" "\n\n"
-                 R"({"labels": [4, 5], "input_ids": [4, 5]})")}}});
+  const auto dataset = prepared(
+      {.read = {.files = {write("a.jsonl", R"({"input_ids": [1, 2, 3], "labels": [-100, 2, 3], "text": "x"})"
+                                           "\n\n"
+                                           R"({"labels": [4, 5], "input_ids": [4, 5]})")}}});
   ASSERT_EQ(dataset->size(), 2);
   EXPECT_EQ(dataset->rows()[0].input_ids, (std::vector<int32_t>{1, 2, 3}));
   EXPECT_EQ(dataset->rows()[0].labels, (std::vector<int32_t>{kIgnoredLabel, 2, 3}));
@@ -30,8 +31,10 @@ TEST_F(PrepareTokenRows, GivesTheReasonOfEachBadRow) {
       {"[]", "wrong type: the row is array, expected an object"},
       {R"({"labels": [1]})", "missing key 'input_ids': has: labels"},
       {R"({"input_ids": [1, 2], "labels": null})", "missing key 'labels': has: input_ids, labels"},
-      {R"({"input_ids": "x", "labels": [1]})", "wrong type: input_ids is string, expected a list of whole numbers"},
-      {R"({"input_ids": [1, 2.5], "labels": [1, 2]})", "wrong type: input_ids[1] is number, expected a whole number"},
+      {R"({"input_ids": "x", "labels": [1]})",
+       "wrong type: input_ids is string, expected a list of whole numbers"},
+      {R"({"input_ids": [1, 2.5], "labels": [1, 2]})",
+       "wrong type: input_ids[1] is number, expected a whole number"},
       {R"({"input_ids": [1, 90], "labels": [1, 2]})",
        "token outside the vocabulary: input_ids[1] is 90, expected 0 to 89"},
       {R"({"input_ids": [-100, 1], "labels": [1, 2]})",
@@ -42,12 +45,15 @@ TEST_F(PrepareTokenRows, GivesTheReasonOfEachBadRow) {
        "token outside the vocabulary: input_ids[1] is 18446744073709551615, expected 0 to 89"},
       {R"({"input_ids": [1, 2], "labels": [1]})", "different lengths: 2 input_ids, 1 labels"},
       {R"({"input_ids": [], "labels": []})", "empty input_ids"},
-      {R"({"input_ids": [1, 2], "labels": [1, -100]})", "no trained token left: 2 tokens, all labels are -100"},
+      {R"({"input_ids": [1, 2], "labels": [1, -100]})",
+       "no trained token left: 2 tokens, all labels are -100"},
       {R"({"input_ids": [1, 2], "labels": [1, 2], "loss_scale": [1, 1]})",
        "not supported yet: rows of tokens with key 'loss_scale'"},
   };
   for (const auto& [line, reason] : cases) {
-    const std::string path = write("a.jsonl", R"({"input_ids": [1, 2], "labels": [1, 2]})" "\n" + line);
+    const std::string path = write("a.jsonl", R"({"input_ids": [1, 2], "labels": [1, 2]})"
+                                              "\n" +
+                                                  line);
     const std::string message = message_of<DataError>(
         [&] { prepared({.read = {.files = {path}, .strict = true}, .vocab_size = 90}); });
     EXPECT_TRUE(message.starts_with(path + ":2: " + reason)) << message;
@@ -56,9 +62,11 @@ TEST_F(PrepareTokenRows, GivesTheReasonOfEachBadRow) {
 }
 
 TEST_F(PrepareTokenRows, ObeysMaxLength) {
-  TokenRowsPrepareOptions options{.read = {.files = {write(
-      "a.jsonl", R"({"input_ids": [1, 2, 3, 4], "labels": [-100, 2, 3, 4]})" "\n"
-                 R"({"input_ids": [5, 6], "labels": [5, 6]})")}, .max_length = 3}};
+  TokenRowsPrepareOptions options{
+      .read = {.files = {write("a.jsonl", R"({"input_ids": [1, 2, 3, 4], "labels": [-100, 2, 3, 4]})"
+                                          "\n"
+                                          R"({"input_ids": [5, 6], "labels": [5, 6]})")},
+               .max_length = 3}};
   EXPECT_EQ(prepared(options)->rows()[0].input_ids.front(), 5);
   options.read.truncation = Truncation::kRight;
   EXPECT_EQ(prepared(options)->rows()[0].labels, (std::vector<int32_t>{kIgnoredLabel, 2, 3}));

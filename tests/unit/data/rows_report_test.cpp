@@ -31,11 +31,13 @@ TEST(RowReport, SummaryNamesEveryReasonMostFrequentFirst) {
 }
 
 TEST(RowReport, KeepsTheFirstExamplesOfEachReason) {
-  const std::vector<std::string> expected = {
-      "5 rows dropped, broken JSON:",         "  b.jsonl:10: broken JSON: column 10",
-      "  b.jsonl:11: broken JSON: column 11", "  b.jsonl:12: broken JSON: column 12",
-      "  and 2 more",                         "1 row dropped, empty chosen:",
-      "  a.jsonl:3: empty chosen"};
+  const std::vector<std::string> expected = {"5 rows dropped, broken JSON:",
+                                             "  b.jsonl:10: broken JSON: column 10",
+                                             "  b.jsonl:11: broken JSON: column 11",
+                                             "  b.jsonl:12: broken JSON: column 12",
+                                             "  and 2 more",
+                                             "1 row dropped, empty chosen:",
+                                             "  a.jsonl:3: empty chosen"};
   EXPECT_EQ(sample_report().details(), expected);
   EXPECT_TRUE(RowReport().details().empty());
 }

@@ -35,7 +35,8 @@ TEST(Sampler, OrderStaysTheSameAcrossVersions) {
 
 TEST(Sampler, ShufflesEvenly) {
   std::vector<int> first(5, 0);
-  for (int64_t epoch = 0; epoch < 5000; ++epoch) ++first[static_cast<size_t>(Sampler({.rows = 5}).order(epoch)[0])];
+  for (int64_t epoch = 0; epoch < 5000; ++epoch)
+    ++first[static_cast<size_t>(Sampler({.rows = 5}).order(epoch)[0])];
   // 1000 expected each, standard deviation 28
   for (const int count : first) EXPECT_NEAR(count, 1000, 150);
 }
@@ -103,7 +104,8 @@ TEST(StepPlan, UnevenRowsGiveEmptyMicroBatchesInsteadOfFewerOnes_Pitfall42) {
 TEST(StepPlan, DropLastLeavesOutIncompleteSetsAsTransformersDoes) {
   // transformers: floor(rows / (micro x world)) batches a rank, ceil(that / accumulation) steps
   for (int64_t rows = 6; rows < 40; ++rows) {
-    const StepPlan plan({.rows = rows, .micro_batch_rows = 2, .world = 3, .accumulation = 2, .drop_last = true});
+    const StepPlan plan(
+        {.rows = rows, .micro_batch_rows = 2, .world = 3, .accumulation = 2, .drop_last = true});
     const int64_t batches = rows / 6;
     EXPECT_EQ(plan.steps_per_epoch(), (batches + 1) / 2);
     int64_t used = 0;
@@ -113,15 +115,15 @@ TEST(StepPlan, DropLastLeavesOutIncompleteSetsAsTransformersDoes) {
 }
 
 TEST(StepPlan, RefusesWhatGivesNoStepWithTheArithmetic) {
-  const auto message = message_of<ConfigError>([] {
-    StepPlan({.rows = 5, .micro_batch_rows = 2, .world = 3, .drop_last = true});
-  });
+  const auto message = message_of<ConfigError>(
+      [] { StepPlan({.rows = 5, .micro_batch_rows = 2, .world = 3, .drop_last = true}); });
   EXPECT_NE(message.find("5 rows are fewer than micro-batch 2 x world 3 = 6"), std::string::npos) << message;
   EXPECT_THROW(StepPlan({.rows = 0}), ConfigError);
   EXPECT_THROW(StepPlan({.rows = 1, .micro_batch_rows = 0}), ConfigError);
   EXPECT_THROW(StepPlan({.rows = 1, .world = -1}), ConfigError);
   EXPECT_THROW(StepPlan({.rows = 1, .accumulation = 0}), ConfigError);
-  EXPECT_THROW(StepPlan({.rows = 1, .micro_batch_rows = 1'000'000'000, .accumulation = 1'000'000'000}), ConfigError);
+  EXPECT_THROW(StepPlan({.rows = 1, .micro_batch_rows = 1'000'000'000, .accumulation = 1'000'000'000}),
+               ConfigError);
 }
 
 TEST(StepPlan, RefusesPlacesOutsideTheEpoch) {
