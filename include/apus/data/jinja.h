@@ -67,8 +67,7 @@ struct APUS_API JinjaOptions {
 struct APUS_API RenderLimits {
   uint64_t max_steps = 50'000'000;       ///< evaluated nodes, plus one per 64 bytes or element built
   size_t max_output_bytes = 256u << 20;  ///< longest text, final or intermediate
-  int max_depth = 1200;                  ///< nested evaluations: expressions, blocks, macro calls
-  int max_value_depth = 500;             ///< nesting of lists and dicts, the context's included
+  int max_depth = 1000;                  ///< nested evaluations: expressions, blocks, macro calls
 };
 
 /// What one rendering may use from outside.
