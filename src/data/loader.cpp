@@ -57,7 +57,7 @@ class Loader::Source {
         std::span(*order).subspan(static_cast<size_t>(places.first), static_cast<size_t>(places.count));
     try {
       return dataset_->collate(ordinals, collate_);
-    } catch (const DataError&) {
+    } catch (const Error&) {  // says itself what is wrong
       throw;
     } catch (const std::bad_alloc&) {
       throw;

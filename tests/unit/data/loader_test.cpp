@@ -140,6 +140,12 @@ TEST(Loader, NamesTheRowsOfAnExceptionThatDoesNot) {
   EXPECT_NE(message.find("odd"), std::string::npos) << message;
 }
 
+TEST(Loader, PassesOnWhatIsWrongWithItsOptions) {
+  Loader loader = make_loader(std::make_shared<ProbeDataset>(kRows),
+                              {.collate = {.layout = BatchLayout::kPacked, .pad_multiple = 8}});
+  EXPECT_NE(message_of<ConfigError>([&] { loader.next(); }).find("pad_multiple is 8"), std::string::npos);
+}
+
 TEST(Loader, MakesNoMoreThanItsBoundAhead) {
   const auto dataset = std::make_shared<ProbeDataset>(kRows);
   Loader loader = make_loader(dataset, {.workers = 2, .prefetch_factor = 3});

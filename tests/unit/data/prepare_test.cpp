@@ -76,6 +76,40 @@ TEST_F(PrepareDpo, StrictStopsAtTheFirstBadRowWithTheMessageThatIsCountedOtherwi
   }
 }
 
+TEST_F(PrepareDpo, EveryBadRowHasItsMessageUnderStrictAndInTheCount) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"prompt": "p", "chosen": "a"})", "missing key 'rejected': has: prompt, chosen"},
+      {R"({"prompt": "p", "chosen": "", "rejected": "b"})", "empty chosen"},
+      {R"({"prompt": "p", "chosen": "a", "rejected": ""})", "empty rejected"},
+      {R"({"prompt": "p", "chosen": "a", "rejected": 1})",
+       "wrong type: rejected is a number, expected a string or a list of messages"},
+      {R"({"prompt": "ppppppppppppppppp", "chosen": "a", "rejected": "b"})",
+       "prompt of max_length tokens or more: prompt has 17 tokens, max_length is 12"},
+      {R"({"prompt": "ppp", "chosen": "aaaaaaaaaaaa", "rejected": "b"})",
+       "longer than max_length: prompt 3 + chosen 13 = 16 tokens, max_length is 12 (truncation_strategy "
+       "delete)"},
+      {R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "assistant", "content": "a"}],)"
+       R"( "rejected": [{"role": "assistant", "content": "b"}]})",
+       "message lists need a chat template: use_chat_template is false; give plain strings"},
+      {R"({"messages": []})", "missing key 'prompt': has: messages"},
+      {R"({"messages": [{"role": "user", "content": "q"}], "rejected_response": "b"})",
+       "not supported yet: rows of keys 'messages', 'rejected_response'; use 'prompt', 'chosen', 'rejected'"},
+  };
+  for (const auto& [line, reason] : cases) {
+    const std::string path = write("a.jsonl", good_lines(1) + "\n" + line + "\n" + good_lines(1));
+    DpoPrepareOptions options = options_for({path});
+    options.read.max_length = 12;
+    options.read.strict = true;
+    const std::string message = path + ":3: " + reason;
+    EXPECT_EQ(message_of<DataError>([&] { prepared(options); }), message);
+    options.read.strict = false;
+    const auto dataset = prepared(options);
+    EXPECT_EQ(dataset->size(), 2) << reason;
+    ASSERT_EQ(dataset->origin().report.reasons().size(), 1u) << reason;
+    EXPECT_EQ(dataset->origin().report.reasons().begin()->second.examples.at(0), message);
+  }
+}
+
 TEST_F(PrepareDpo, NamesTheFileAndTheReasonsWhereNoRowIsUsable) {
   const std::string path = write("a.jsonl", pair_line("p", "", "b") + pair_line("p", "", "c") + "{}\n");
   const std::string message = message_of<DataError>([&] { prepared(options_for({path})); });
