@@ -33,29 +33,35 @@ constexpr std::array<int16_t, kSpellings> kSpelled = [] {
   return bytes;
 }();
 
+uint32_t hash_of(std::string_view name) {
+  return static_cast<uint32_t>(std::hash<std::string_view>{}(name));
+}
+
 }  // namespace
 
-size_t Vocabulary::slot_of(std::string_view name) const {
+size_t Vocabulary::slot_of(std::string_view name, uint32_t hash) const {
   const size_t mask = slots_.size() - 1;
-  size_t at = std::hash<std::string_view>{}(name) & mask;
-  while (slots_[at].id >= 0 && text(slots_[at]) != name) at = (at + 1) & mask;
+  size_t at = hash & mask;
+  while (slots_[at].id >= 0 && (slots_[at].hash != hash || text(slots_[at]) != name)) at = (at + 1) & mask;
   return at;
 }
 
 void Vocabulary::grow() {
   std::vector<Slot> old = std::move(slots_);
-  slots_.assign(old.empty() ? kFirstSlots : old.size() * 4, {});
+  slots_.assign(old.empty() ? kFirstSlots : old.size() * 2, {});
   for (const Slot& slot : old)
-    if (slot.id >= 0) slots_[slot_of(text(slot))] = slot;
+    if (slot.id >= 0) slots_[slot_of(text(slot), slot.hash)] = slot;
 }
 
 void Vocabulary::add(std::string_view name, int32_t id) {
   APUS_ASSERT(id >= 0 && id <= kMaxTokenId, "token id ", id);
   if (slots_.size() < (size_ + 1) * 2) grow();
-  Slot& slot = slots_[slot_of(name)];
+  const uint32_t hash = hash_of(name);
+  Slot& slot = slots_[slot_of(name, hash)];
   if (slot.id < 0) {
     slot.name_begin = static_cast<uint32_t>(buffer_.size());
     slot.name_length = static_cast<uint32_t>(name.size());
+    slot.hash = hash;
     buffer_ += name;
     ++size_;
   }
@@ -66,7 +72,7 @@ void Vocabulary::add(std::string_view name, int32_t id) {
 
 std::optional<int32_t> Vocabulary::find(std::string_view name) const {
   if (slots_.empty()) return std::nullopt;
-  const int32_t id = slots_[slot_of(name)].id;
+  const int32_t id = slots_[slot_of(name, hash_of(name))].id;
   return id < 0 ? std::nullopt : std::optional(id);
 }
 

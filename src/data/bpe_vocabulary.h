@@ -13,7 +13,7 @@ namespace apus::data {
 inline constexpr int32_t kMaxTokenId = (1 << 24) - 1;
 
 /// Names of tokens, by id and by name. Names lie in one buffer; the index is open addressing over it.
-/// Memory: the names, 8 bytes an id, 8 to 16 bytes a token.
+/// Memory: the names, 8 bytes an id, 32 to 128 bytes a token.
 class Vocabulary final {
  public:
   /// Adds a token. A name that is there already gets the new id; an id that is there already gets the new name too.
@@ -39,9 +39,10 @@ class Vocabulary final {
     uint32_t name_begin = 0;
     uint32_t name_length = 0;
     int32_t id = -1;  // -1: free
+    uint32_t hash = 0;
   };
 
-  size_t slot_of(std::string_view name) const;
+  size_t slot_of(std::string_view name, uint32_t hash) const;
   void grow();
   std::string_view text(const Slot& slot) const {
     return std::string_view(buffer_).substr(slot.name_begin, slot.name_length);

@@ -35,13 +35,6 @@ std::string read_tokenizer_json(const fs::path& path) {
   return text;
 }
 
-std::optional<fs::path> tokenizer_file(const fs::path& folder) {
-  if (auto plain = cases::find_for_case(folder, "tokenizer.json"); plain && plain->parent_path() == folder) return plain;
-  if (fs::exists(folder / "tokenizer.json.xz")) return folder / "tokenizer.json.xz";
-  if (auto packed = cases::find_for_case(folder, folder.filename() / "tokenizer.json.xz")) return packed;
-  return cases::find_for_case(folder, folder.filename() / "tokenizer.json");
-}
-
 std::vector<Json> read_lines(const fs::path& path) {
   std::vector<Json> lines;
   const std::string text = read_file(path);
@@ -51,6 +44,28 @@ std::vector<Json> read_lines(const fs::path& path) {
     at = end + 1;
   }
   return lines;
+}
+
+// The tokenizer that the lines of a case without one belong to: ids are "<tokenizer>-<number>".
+std::string tokenizer_of_lines(const fs::path& folder) {
+  for (const char* name : {"vectors.jsonl", "decode.jsonl"}) {
+    if (!fs::exists(folder / name)) continue;
+    const std::vector<Json> lines = read_lines(folder / name);
+    if (lines.empty()) continue;
+    const std::string id = lines.front().at("id");
+    return id.substr(0, id.rfind('-'));
+  }
+  return "none";
+}
+
+std::optional<fs::path> tokenizer_file(const fs::path& folder) {
+  if (auto plain = cases::find_for_case(folder, "tokenizer.json"); plain && plain->parent_path() == folder) return plain;
+  if (fs::exists(folder / "tokenizer.json.xz")) return folder / "tokenizer.json.xz";
+  for (const fs::path& name : {folder.filename(), fs::path(tokenizer_of_lines(folder))}) {
+    if (auto packed = cases::find_for_case(folder, name / "tokenizer.json.xz")) return packed;
+    if (auto plain = cases::find_for_case(folder, name / "tokenizer.json")) return plain;
+  }
+  return std::nullopt;
 }
 
 // Whether the file is of the family that is supported, so that a refusal is a failure.
