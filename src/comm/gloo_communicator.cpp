@@ -98,7 +98,9 @@ class GlooGroup final : public Communicator {
 
   ~GlooGroup() override {
     forget_landed();
-    if (!flights_.empty()) job_.device->adopt(std::move(group_), std::move(flights_));
+    if (!flights_.empty()) {
+      job_.device->adopt(std::make_shared<GroupPointer>(std::move(group_)), std::move(flights_));
+    }
   }
 
   int rank() const override { return state_->rank(); }

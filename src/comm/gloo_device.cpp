@@ -38,7 +38,7 @@ std::shared_ptr<GlooDevice> GlooDevice::create_default() {
 
 std::shared_ptr<GlooDevice> GlooDevice::create_for_interface(const std::string& interface) {
   return bound_device("interface " + interface,
-              [&] { return c10d::ProcessGroupGloo::createDeviceForInterface(interface); });
+                      [&] { return c10d::ProcessGroupGloo::createDeviceForInterface(interface); });
 }
 
 GlooDeviceImpl::GlooDeviceImpl(std::shared_ptr<::gloo::transport::Device> device)
@@ -54,8 +54,7 @@ int GlooDeviceImpl::abandoned() const {
   return count_->groups;
 }
 
-void GlooDeviceImpl::adopt(c10::intrusive_ptr<c10d::ProcessGroupGloo> group,
-                           std::vector<std::shared_ptr<GlooFlight>> flights) {
+void GlooDeviceImpl::adopt(std::shared_ptr<void> group, std::vector<std::shared_ptr<GlooFlight>> flights) {
   {
     const std::lock_guard lock(count_->mutex);
     ++count_->groups;

@@ -22,8 +22,7 @@ class GlooDeviceImpl final : public GlooDevice {
 
   const std::shared_ptr<::gloo::transport::Device>& device() const { return device_; }
   /// Keeps a group and its flights on a thread of their own until they have landed, then destroys them.
-  void adopt(c10::intrusive_ptr<c10d::ProcessGroupGloo> group,
-             std::vector<std::shared_ptr<GlooFlight>> flights);
+  void adopt(std::shared_ptr<void> group, std::vector<std::shared_ptr<GlooFlight>> flights);
   /// Groups that wait for their flights to land.
   int abandoned() const;
 

@@ -11,8 +11,7 @@
 
 namespace c10d {
 class Work;
-class ProcessGroupGloo;
-}  // namespace c10d
+}
 
 namespace apus::comm {
 

@@ -80,6 +80,9 @@ APUS_API int slurm_port(int64_t job_id);
 struct APUS_API RendezvousOptions {
   /// `--ddp_timeout`; for ranks to appear.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  /// How long the store's destructor on rank 0 waits for the others' to have run: they may still want to read why
+  /// the job has ended. Not with torchrun's store, which outlives the ranks.
+  std::chrono::milliseconds linger = std::chrono::seconds(2);
 };
 
 /// The store that all ranks of the job share: rank 0 serves it, or torchrun's agent does; keys are put under

@@ -34,9 +34,29 @@ TEST(Rendezvous, RankZeroServesAndTheOthersConnect) {
     const auto store = rendezvous(two_ranks(rank, port), {.timeout = milliseconds(5000)});
     store->set("from/" + std::to_string(rank), "here");
     store->wait({"from/0", "from/1"}, milliseconds(5000));
-    store->add("left", 1);
-    while (rank == 0 && store->add("left", 0) < 2) std::this_thread::sleep_for(milliseconds(1));
   });
+}
+
+TEST(Rendezvous, RankZeroLingersUntilTheOthersHaveLeftButNotForEver) {
+  const int port = free_port();
+  testing::run_threads(2, [&](int rank) {
+    auto store =
+        rendezvous(two_ranks(rank, port), {.timeout = milliseconds(5000), .linger = milliseconds(3000)});
+    if (rank == 1) {
+      std::this_thread::sleep_for(milliseconds(150));
+      EXPECT_EQ(store->get("cause", milliseconds(1000)), "out of disk");
+      return;
+    }
+    store->set("cause", "out of disk");
+    const auto start = std::chrono::steady_clock::now();
+    store.reset();
+    const auto waited = std::chrono::steady_clock::now() - start;
+    EXPECT_GE(waited, milliseconds(50));
+    EXPECT_LT(waited, milliseconds(2500));
+  });
+  const auto start = std::chrono::steady_clock::now();
+  rendezvous(two_ranks(0, free_port()), {.linger = milliseconds(60)});
+  EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(60));
 }
 
 TEST(Rendezvous, WithTheAgentsStoreRankZeroIsAClientToo) {
