@@ -2,10 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/jinja_ast.h"
-#include "src/data/jinja_lexer.h"
-#include "src/data/jinja_parser.h"
-#include "src/data/jinja_runtime.h"
+#include "data/jinja_ast.h"
+#include "data/jinja_lexer.h"
+#include "data/jinja_parser.h"
+#include "data/jinja_runtime.h"
 
 namespace apus::data {
 namespace {

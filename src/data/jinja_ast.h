@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "src/data/jinja_filters.h"
-#include "src/data/jinja_methods.h"
-#include "src/data/jinja_operators.h"
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_tests.h"
+#include "data/jinja_filters.h"
+#include "data/jinja_methods.h"
+#include "data/jinja_operators.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_tests.h"
 
 /// The parsed form of a template. Nodes are immutable and shared by all renderings.
 namespace apus::data::jinja {

@@ -1,4 +1,4 @@
-#include "src/data/jinja_bigint.h"
+#include "data/jinja_bigint.h"
 
 #include <algorithm>
 #include <cmath>

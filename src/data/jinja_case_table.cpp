@@ -1,4 +1,4 @@
-#include "src/data/jinja_case_table.h"
+#include "data/jinja_case_table.h"
 
 #include <algorithm>
 #include <iterator>

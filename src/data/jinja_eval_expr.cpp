@@ -1,5 +1,5 @@
-#include "src/data/jinja_ast.h"
-#include "src/data/jinja_text.h"
+#include "data/jinja_ast.h"
+#include "data/jinja_text.h"
 
 namespace apus::data::jinja {
 namespace {

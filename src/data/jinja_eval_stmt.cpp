@@ -1,7 +1,7 @@
-#include "src/data/jinja_ast.h"
-#include "src/data/jinja_loop.h"
-#include "src/data/jinja_macro.h"
-#include "src/data/jinja_text.h"
+#include "data/jinja_ast.h"
+#include "data/jinja_loop.h"
+#include "data/jinja_macro.h"
+#include "data/jinja_text.h"
 
 namespace apus::data::jinja {
 
@@ -29,7 +29,6 @@ void Target::assign(Runtime& runtime, Value value) const {
     owner.as<NamespaceObject>().set(attribute, std::move(value));
     return;
   }
-  require_defined(value);
   const Sequence items(runtime, value);
   if (items.size() != parts.size()) {
     fail(JinjaErrorKind::kOther, "ValueError: expected " + std::to_string(parts.size()) +
@@ -73,14 +72,11 @@ Flow ForStmt::exec(Runtime& runtime) const { return run(runtime, runtime.eval(*i
 
 Flow ForStmt::run(Runtime& runtime, const Value& source, int depth0) const {
   std::vector<Value> items = filtered(runtime, source);
-  if (items.empty()) {
-    const ScopeGuard scope(runtime);
-    return exec_body(runtime, otherwise);
-  }
   Scope* const around = recursive ? runtime.capture_scope() : runtime.scope();
   const auto loop = std::make_shared<LoopObject>(*this, std::move(items), around, depth0);
   const Value loop_value = Value::object(Type::kFunction, loop);
   Flow flow = Flow::kNext;
+  bool completed = false;  // some iteration ran to its end: jumps do not count, as in Jinja
   ScopeGuard scope(runtime);
   for (size_t i = 0; i < loop->items.size() && flow != Flow::kBreak; ++i) {
     runtime.step();
@@ -89,10 +85,13 @@ Flow ForStmt::run(Runtime& runtime, const Value& source, int depth0) const {
     runtime.assign(loop_symbol, loop_value);
     target.assign(runtime, loop->items[i]);
     flow = exec_body(runtime, body);
+    completed = completed || flow == Flow::kNext;
   }
   loop->finished = true;
   loop->last_changed.reset();
-  return Flow::kNext;
+  if (completed || otherwise.empty()) return Flow::kNext;
+  scope.renew();
+  return exec_body(runtime, otherwise);
 }
 
 Flow SetStmt::exec(Runtime& runtime) const {

@@ -1,16 +1,16 @@
-#include "src/data/jinja_filters.h"
+#include "data/jinja_filters.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
-#include "src/data/jinja_json.h"
-#include "src/data/jinja_methods.h"
-#include "src/data/jinja_number.h"
-#include "src/data/jinja_operators.h"
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_text.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_json.h"
+#include "data/jinja_methods.h"
+#include "data/jinja_number.h"
+#include "data/jinja_operators.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_text.h"
+#include "data/jinja_unicode.h"
 
 /// Filters on single values: numbers, defaults, attributes, JSON.
 namespace apus::data::jinja {
@@ -18,7 +18,6 @@ namespace {
 
 Value abs_filter(Runtime&, const Value& input, CallArgs& args) {
   Arguments bound("abs", args, {});
-  require_defined(input);
   if (!input.is_number()) fail_type("bad operand type for abs(): '" + type_name(input) + "'");
   if (input.is_float()) return Value::real(std::fabs(input.as_real()));
   return compare_numbers(input, Value::integer(0)) < 0 ? negate(input) : plus(input);
@@ -111,6 +110,9 @@ Value filesize_filter(Runtime&, const Value& input, CallArgs& args) {
   Arguments bound("filesizeformat", args, {"binary"});
   require_defined(input);
   const auto size = parse_float(input);
+  if (!size && input.is_string()) {
+    fail(JinjaErrorKind::kOther, "ValueError: could not convert string to float: " + repr_string(input.text()));
+  }
   if (!size) fail_type("filesizeformat expects a number, got " + type_name(input));
   return Value::string(format_file_size(*size, bound.flag(0, false)));
 }

@@ -1,12 +1,12 @@
-#include "src/data/jinja_format.h"
+#include "data/jinja_format.h"
 
 #include <cmath>
 
-#include "src/data/jinja_format_spec.h"
-#include "src/data/jinja_methods.h"
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_text.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_format_spec.h"
+#include "data/jinja_methods.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_text.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 namespace {

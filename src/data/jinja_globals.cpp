@@ -1,12 +1,12 @@
-#include "src/data/jinja_globals.h"
+#include "data/jinja_globals.h"
 
 #include <algorithm>
 #include <chrono>
 #include <ctime>
 
 #include "apus/base/clock.h"
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_text.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_text.h"
 
 namespace apus::data::jinja {
 namespace {

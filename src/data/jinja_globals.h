@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "src/data/jinja_value.h"
+#include "data/jinja_value.h"
 
 namespace apus::data::jinja {
 

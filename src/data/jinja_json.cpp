@@ -1,13 +1,13 @@
-#include "src/data/jinja_json.h"
+#include "data/jinja_json.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_text.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_text.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 namespace {

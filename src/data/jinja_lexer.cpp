@@ -1,11 +1,11 @@
-#include "src/data/jinja_lexer.h"
+#include "data/jinja_lexer.h"
 
 #include <algorithm>
 #include <cstdlib>
 
-#include "src/data/jinja_bigint.h"
-#include "src/data/jinja_unescape.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_bigint.h"
+#include "data/jinja_unescape.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 namespace {

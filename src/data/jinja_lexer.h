@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apus/data/jinja.h"
-#include "src/data/jinja_value.h"
+#include "data/jinja_value.h"
 
 namespace apus::data::jinja {
 

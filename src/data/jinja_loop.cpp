@@ -1,4 +1,4 @@
-#include "src/data/jinja_loop.h"
+#include "data/jinja_loop.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/jinja_ast.h"
+#include "data/jinja_ast.h"
 
 namespace apus::data::jinja {
 

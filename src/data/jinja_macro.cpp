@@ -1,4 +1,4 @@
-#include "src/data/jinja_macro.h"
+#include "data/jinja_macro.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "src/data/jinja_ast.h"
+#include "data/jinja_ast.h"
 
 namespace apus::data::jinja {
 

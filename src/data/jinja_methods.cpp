@@ -1,11 +1,12 @@
-#include "src/data/jinja_methods.h"
+#include "data/jinja_methods.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_text.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_operators.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_text.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 namespace {
@@ -149,7 +150,7 @@ std::optional<Value> own_attribute(Runtime& runtime, const Value& object, std::s
   }
   if (object.type() == Type::kFunction) return object.as<FunctionObject>().attribute(runtime, name);
   if (object.is_number() && (name == "real" || name == "imag")) {
-    return name == "real" ? object : Value::integer(0);
+    return name == "real" ? plus(object) : object.is_float() ? Value::real(0) : Value::integer(0);
   }
   return group_attribute(object, name);
 }

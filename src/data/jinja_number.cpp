@@ -1,11 +1,11 @@
-#include "src/data/jinja_number.h"
+#include "data/jinja_number.h"
 
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
-#include "src/data/jinja_operators.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_operators.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "src/data/jinja_objects.h"
+#include "data/jinja_objects.h"
 
 /// Python's conversions between numbers and texts, for the filters int, float, round and filesizeformat.
 namespace apus::data::jinja {

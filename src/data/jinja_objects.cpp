@@ -1,4 +1,4 @@
-#include "src/data/jinja_objects.h"
+#include "data/jinja_objects.h"
 
 #include <algorithm>
 
@@ -51,7 +51,6 @@ const std::string& Arguments::text(size_t index) const {
 }
 
 int64_t to_index(const Value& value) {
-  require_defined(value);
   if (value.type() == Type::kBigInt) {
     fail(JinjaErrorKind::kOther, "OverflowError: Python int too large to convert to C ssize_t");
   }

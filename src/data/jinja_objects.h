@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "src/data/jinja_bigint.h"
-#include "src/data/jinja_value.h"
+#include "data/jinja_bigint.h"
+#include "data/jinja_value.h"
 
 namespace apus::data::jinja {
 

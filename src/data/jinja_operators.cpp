@@ -1,13 +1,13 @@
-#include "src/data/jinja_operators.h"
+#include "data/jinja_operators.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
-#include "src/data/jinja_format.h"
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_text.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_format.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_text.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 namespace {
@@ -280,16 +280,26 @@ bool compare(Runtime& runtime, CompareOp op, const Value& left, const Value& rig
   }
 }
 
+namespace {
+
+// Integers beyond 64 bits are as good as the largest that fit.
+int64_t clamped_index(const Value& bound) {
+  if (bound.type() != Type::kBigInt) return to_index(bound);
+  return bound.as_big().is_negative() ? INT64_MIN : INT64_MAX;
+}
+
+}  // namespace
+
 SliceRange slice_range(int64_t size, const Value& start, const Value& stop, const Value& step) {
   SliceRange range;
-  range.step = step.is_none() ? 1 : to_index(step);
+  range.step = step.is_none() ? 1 : clamped_index(step);
   if (range.step == 0) fail(JinjaErrorKind::kOther, "ValueError: slice step cannot be zero");
   const bool forward = range.step > 0;
   const int64_t low = forward ? 0 : -1;
   const int64_t high = forward ? size : size - 1;
   const auto clamped = [&](const Value& bound, int64_t otherwise) {
     if (bound.is_none()) return otherwise;
-    const int64_t index = to_index(bound);
+    const int64_t index = clamped_index(bound);
     return std::clamp(index < 0 ? std::max(index, -size - 1) + size : index, low, high);
   };
   range.start = clamped(start, forward ? low : high);
@@ -334,9 +344,11 @@ Value slice_string(Runtime& runtime, const Value& value, const Value& start, con
 
 Value slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop, const Value& step) {
   require_defined(object);
-  if (object.is_string()) return slice_string(runtime, object, start, stop, step);
+  const auto is_bound = [](const Value& v) { return v.is_none() || v.is_int(); };
+  const bool bounds = is_bound(start) && is_bound(stop) && is_bound(step);
+  if (object.is_string() && bounds) return slice_string(runtime, object, start, stop, step);
   const bool sliceable = is_list_or_tuple(object) || object.type() == Type::kRange;
-  if (!sliceable) return Value::undefined_hint("'" + type_name(object) + "' object has no such slice");
+  if (!sliceable || !bounds) return Value::undefined_hint("'" + type_name(object) + "' object has no such slice");
   const std::vector<Value>& all = object.items();
   const SliceRange range = slice_range(static_cast<int64_t>(all.size()), start, stop, step);
   runtime.step(static_cast<uint64_t>(range.count));

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "src/data/jinja_objects.h"
+#include "data/jinja_objects.h"
 
 namespace apus::data::jinja {
 

@@ -1,4 +1,4 @@
-#include "src/data/jinja_parser.h"
+#include "data/jinja_parser.h"
 
 #include <algorithm>
 
@@ -188,7 +188,9 @@ std::unique_ptr<Stmt> Parser::parse_simple_statement(const std::string& tag, int
 
 std::unique_ptr<Stmt> Parser::parse_for(int line) {
   auto node = std::make_unique<ForStmt>(line);
+  ++fors_;
   node->target = parse_target("in", false);
+  reject_loop_target(node->target, line);
   expect_name("in");
   node->iterable = parse_tuple({.conditional = false, .end_name = "recursive"});
   if (skip_name("if")) node->filter = parse_expression();
@@ -198,7 +200,15 @@ std::unique_ptr<Stmt> Parser::parse_for(int line) {
   node->body = parse_block_body({"endfor", "else"});
   --loops_;
   if (advance().text == "else") node->otherwise = parse_whole_block("endfor");
+  --fors_;
   return node;
+}
+
+void Parser::reject_loop_target(const Target& target, int line) const {
+  if (fors_ > 0 && target.kind == Target::Kind::kName && target.name.text() == "loop") {
+    fail_syntax_at(line, "Can't assign to special loop variable in for-loop target");
+  }
+  for (const Target& part : target.parts) reject_loop_target(part, line);
 }
 
 std::unique_ptr<Stmt> Parser::parse_if(int line) {
@@ -218,6 +228,7 @@ std::unique_ptr<Stmt> Parser::parse_if(int line) {
 
 std::unique_ptr<Stmt> Parser::parse_set(int line) {
   Target target = parse_target({}, true);
+  reject_loop_target(target, line);
   if (skip_operator("=")) {
     auto node = std::make_unique<SetStmt>(line);
     node->target = std::move(target);
@@ -265,6 +276,15 @@ void Parser::parse_macro_body(MacroDefinition& macro, std::string_view end) {
   macro.body = parse_whole_block(end);
   macros_.pop_back();
   loops_ = loops;
+  for (const MacroParameter& parameter : macro.parameters) {
+    const std::string& name = parameter.name.text();
+    if (name == "caller" && macro.uses_caller && !parameter.otherwise) {
+      fail_syntax("When defining macros or call blocks the special \"caller\" argument must be omitted or be "
+                  "given a default.");
+    }
+    if (name == "varargs") macro.uses_varargs = false;
+    if (name == "kwargs") macro.uses_kwargs = false;
+  }
 }
 
 std::unique_ptr<Stmt> Parser::parse_macro(int line) {
@@ -321,7 +341,9 @@ std::unique_ptr<Stmt> Parser::parse_block(int line) {
 
 std::unique_ptr<Stmt> Parser::parse_jump(int line, Flow flow) {
   if (loops_ == 0) {
-    fail_syntax_at(line, flow == Flow::kBreak ? "'break' outside loop" : "'continue' not properly in loop");
+    // Python refuses these, not Jinja's parser: hence the kind.
+    throw SyntaxFailure(JinjaErrorKind::kOther, line, flow == Flow::kBreak ? "SyntaxError: 'break' outside loop"
+                                                                           : "SyntaxError: 'continue' not properly in loop");
   }
   return std::make_unique<JumpStmt>(line, flow);
 }
@@ -383,10 +405,7 @@ Target Parser::parse_target(std::string_view end_name, bool with_attributes) {
   tuple.kind = Target::Kind::kTuple;
   tuple.parts.push_back(std::move(first));
   while (skip_operator(",")) {
-    if (is_name(end_name) || is_operator(")") || is_operator("=") || is_operator("|") ||
-        current().kind == TokenKind::kBlockEnd) {
-      break;
-    }
+    if (is_operator(")") || current().kind == TokenKind::kBlockEnd) break;
     tuple.parts.push_back(parse_single_target(with_attributes));
   }
   return tuple;

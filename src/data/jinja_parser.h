@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "apus/data/jinja.h"
-#include "src/data/jinja_ast.h"
-#include "src/data/jinja_lexer.h"
+#include "data/jinja_ast.h"
+#include "data/jinja_lexer.h"
 
 namespace apus::data::jinja {
 
@@ -40,6 +40,7 @@ class Parser {
   size_t pos_ = 0;
   int nesting_ = 0;
   int loops_ = 0;         // for blocks around, up to the innermost macro
+  int fors_ = 0;          // for blocks around, macros or not
   std::vector<MacroDefinition*> macros_;  // around, innermost last
   /// A filter or test that does not exist, outside of conditions so far.
   struct UnknownName {
@@ -142,6 +143,7 @@ class Parser {
   void parse_macro_body(MacroDefinition& macro, std::string_view end);
   Target parse_target(std::string_view end_name, bool with_attributes);
   Target parse_single_target(bool with_attributes);
+  void reject_loop_target(const Target& target, int line) const;
 };
 
 }  // namespace apus::data::jinja

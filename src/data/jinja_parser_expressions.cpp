@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "src/data/jinja_globals.h"
-#include "src/data/jinja_parser.h"
+#include "data/jinja_globals.h"
+#include "data/jinja_parser.h"
 
 namespace apus::data::jinja {
 namespace {

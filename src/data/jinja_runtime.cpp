@@ -1,11 +1,11 @@
-#include "src/data/jinja_runtime.h"
+#include "data/jinja_runtime.h"
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/jinja_ast.h"
-#include "src/data/jinja_json.h"
-#include "src/data/jinja_text.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_ast.h"
+#include "data/jinja_json.h"
+#include "data/jinja_text.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "apus/data/jinja.h"
-#include "src/data/jinja_objects.h"
-#include "src/data/jinja_value.h"
+#include "data/jinja_objects.h"
+#include "data/jinja_value.h"
 
 namespace apus::data::jinja {
 

@@ -1,13 +1,13 @@
-#include "src/data/jinja_select.h"
+#include "data/jinja_select.h"
 
 #include <algorithm>
 #include <charconv>
 
-#include "src/data/jinja_methods.h"
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_split.h"
-#include "src/data/jinja_tests.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_methods.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_split.h"
+#include "data/jinja_tests.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 namespace {

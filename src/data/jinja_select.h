@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/jinja_objects.h"
+#include "data/jinja_objects.h"
 
 /// What the filters on sequences share: attribute paths, sort keys, selection by tests.
 namespace apus::data::jinja {

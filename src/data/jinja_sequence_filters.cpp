@@ -1,12 +1,12 @@
 #include <algorithm>
 
-#include "src/data/jinja_filters.h"
-#include "src/data/jinja_methods.h"
-#include "src/data/jinja_operators.h"
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_select.h"
-#include "src/data/jinja_text.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_filters.h"
+#include "data/jinja_methods.h"
+#include "data/jinja_operators.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_select.h"
+#include "data/jinja_text.h"
+#include "data/jinja_unicode.h"
 
 /// Filters on lists, dicts and whatever else can be iterated.
 namespace apus::data::jinja {
@@ -50,6 +50,8 @@ Value last_filter(Runtime& runtime, const Value& input, CallArgs& args) {
 Value reverse_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("reverse", args, {});
   if (input.is_string()) return slice(runtime, input, Value::none(), Value::none(), Value::integer(-1));
+  const bool iterable = input.is_dict() || input.has_items() || input.is_undefined();
+  if (!iterable) fail(JinjaErrorKind::kOther, "argument must be iterable");
   std::vector<Value> items = Sequence(runtime, input).copy();
   std::reverse(items.begin(), items.end());
   return Value::iterator(std::move(items), "list_reverseiterator");
@@ -91,7 +93,9 @@ Value sort_filter(Runtime& runtime, const Value& input, CallArgs& args) {
 Value dictsort_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("dictsort", args, {"case_sensitive", "by", "reverse"});
   require_defined(input);
-  if (!input.is_dict()) fail_type("dictsort expects a dict, got " + type_name(input));
+  if (!input.is_dict()) {
+    fail(JinjaErrorKind::kOther, "AttributeError: '" + type_name(input) + "' object has no attribute 'items'");
+  }
   const std::string by = bound.has(1) ? bound.text(1) : "key";
   if (by != "key" && by != "value") {
     fail(JinjaErrorKind::kOther, "You can only sort by either \"key\" or \"value\"");
@@ -210,7 +214,9 @@ Value groupby_filter(Runtime& runtime, const Value& input, CallArgs& args) {
 Value map_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   if (!truth(input)) return Value::iterator({});
   std::vector<Value> results;
-  if (args.positional.empty() && !args.named.empty()) {
+  const bool by_attribute = std::any_of(args.named.begin(), args.named.end(),
+                                        [](const auto& named) { return named.first == "attribute"; });
+  if (args.positional.empty() && by_attribute) {
     Arguments bound("map", args, {"attribute", "default"}, 1);
     const AttributeGetter get(bound.at(0), AttributeGetter::Parts::kOne, bound.value(1, Value::none()));
     for (const Value& item : Sequence(runtime, input)) results.push_back(get(runtime, item));

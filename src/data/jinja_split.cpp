@@ -1,9 +1,9 @@
-#include "src/data/jinja_split.h"
+#include "data/jinja_split.h"
 
 #include <algorithm>
 
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 namespace {
@@ -38,7 +38,7 @@ std::vector<std::string_view> split_spaces(std::string_view text, int64_t limit)
   text = strip(text, Side::kLeft);
   while (!text.empty()) {
     if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) {
-      parts.push_back(strip(text, Side::kRight));
+      parts.push_back(text);
       break;
     }
     const size_t end = word_end(text);

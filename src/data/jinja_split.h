@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/data/jinja_objects.h"
+#include "data/jinja_objects.h"
 
 /// Taking texts apart and together, for methods and filters alike. A negative limit is none.
 namespace apus::data::jinja {

@@ -1,12 +1,12 @@
-#include "src/data/jinja_tests.h"
+#include "data/jinja_tests.h"
 
 #include <algorithm>
 
-#include "src/data/jinja_filters.h"
-#include "src/data/jinja_operators.h"
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_split.h"
-#include "src/data/jinja_text.h"
+#include "data/jinja_filters.h"
+#include "data/jinja_operators.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_split.h"
+#include "data/jinja_text.h"
 
 namespace apus::data::jinja {
 namespace {

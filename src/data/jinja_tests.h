@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "src/data/jinja_objects.h"
+#include "data/jinja_objects.h"
 
 namespace apus::data::jinja {
 

@@ -1,11 +1,11 @@
-#include "src/data/jinja_text.h"
+#include "data/jinja_text.h"
 
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 namespace {

@@ -1,13 +1,13 @@
 #include <algorithm>
 
-#include "src/data/jinja_filters.h"
-#include "src/data/jinja_format.h"
-#include "src/data/jinja_methods.h"
-#include "src/data/jinja_runtime.h"
-#include "src/data/jinja_split.h"
-#include "src/data/jinja_text.h"
-#include "src/data/jinja_unicode.h"
-#include "src/data/jinja_wrap.h"
+#include "data/jinja_filters.h"
+#include "data/jinja_format.h"
+#include "data/jinja_methods.h"
+#include "data/jinja_runtime.h"
+#include "data/jinja_split.h"
+#include "data/jinja_text.h"
+#include "data/jinja_unicode.h"
+#include "data/jinja_wrap.h"
 
 /// Filters on text.
 namespace apus::data::jinja {

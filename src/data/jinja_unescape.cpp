@@ -1,9 +1,9 @@
-#include "src/data/jinja_unescape.h"
+#include "data/jinja_unescape.h"
 
 #include <algorithm>
 #include <cstdint>
 
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 namespace {

@@ -1,10 +1,10 @@
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_unicode.h"
 
 #include <utf8proc.h>
 
 #include <algorithm>
 
-#include "src/data/jinja_case_table.h"
+#include "data/jinja_case_table.h"
 
 namespace apus::data::jinja {
 namespace {

@@ -1,11 +1,11 @@
-#include "src/data/jinja_value.h"
+#include "data/jinja_value.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 
-#include "src/data/jinja_bigint.h"
-#include "src/data/jinja_objects.h"
+#include "data/jinja_bigint.h"
+#include "data/jinja_objects.h"
 
 namespace apus::data::jinja {
 

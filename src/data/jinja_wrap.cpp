@@ -1,9 +1,9 @@
-#include "src/data/jinja_wrap.h"
+#include "data/jinja_wrap.h"
 
 #include <algorithm>
 #include <cstdio>
 
-#include "src/data/jinja_unicode.h"
+#include "data/jinja_unicode.h"
 
 namespace apus::data::jinja {
 namespace {
