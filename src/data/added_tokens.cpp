@@ -37,11 +37,15 @@ size_t leading_space(std::string_view text) {
   return at;
 }
 
-ByteRange range(size_t begin, size_t end) { return {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)}; }
+ByteRange range(size_t begin, size_t end) {
+  return {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
+}
 
 }  // namespace
 
-AddedTokenMatcher::AddedTokenMatcher() { roots_.fill(-1); }
+AddedTokenMatcher::AddedTokenMatcher() {
+  roots_.fill(-1);
+}
 
 void AddedTokenMatcher::add(std::string_view pattern, const AddedToken& token) {
   if (pattern.empty()) return;

@@ -37,8 +37,8 @@ class AddedTokenMatcher final {
  public:
   AddedTokenMatcher();
 
-  /// Looks for `pattern` (a token's content, perhaps normalised) from now on; of two tokens with one pattern the
-  /// first wins. An empty pattern is never found.
+  /// Looks for `pattern` (a token's content, perhaps normalised) from now on; of two tokens with one pattern
+  /// the first wins. An empty pattern is never found.
   void add(std::string_view pattern, const AddedToken& token);
 
   bool empty() const { return tokens_.empty(); }

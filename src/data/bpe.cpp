@@ -70,13 +70,15 @@ void WordCache::store(const Key& key, const BpeSymbol* symbols, size_t count) {
   for (size_t i = 0; i < count; ++i) entry.ids[i] = symbols[i].id;
 }
 
-BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions options, const std::string& source)
+BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions options,
+                   const std::string& source)
     : vocabulary_(std::move(vocabulary)), options_(options), merges_(merges.size()), byte_pairs_(1 << 16) {
   const auto id_of = [&](const std::string& name, size_t rank) {
     const std::optional<int32_t> id = vocabulary_.find(name);
     if (!id)
-      throw DataError(source, 0, "merge " + std::to_string(rank) + " needs the token '" + name +
-                                     "', which model.vocab does not have");
+      throw DataError(source, 0,
+                      "merge " + std::to_string(rank) + " needs the token '" + name +
+                          "', which model.vocab does not have");
     return *id;
   };
   for (size_t rank = 0; rank < merges.size(); ++rank) {
@@ -164,7 +166,8 @@ void BpeModel::merge_short(BpeScratch& scratch) const {
     std::copy(parts.begin() + static_cast<ptrdiff_t>(best) + 2, parts.begin() + static_cast<ptrdiff_t>(count),
               parts.begin() + static_cast<ptrdiff_t>(best) + 1);
     --count;
-    parts[best].next = best + 1 < count ? merges_.find(parts[best].id, parts[best + 1].id) : MergeTable::Merge{};
+    parts[best].next =
+        best + 1 < count ? merges_.find(parts[best].id, parts[best + 1].id) : MergeTable::Merge{};
     if (best > 0) parts[best - 1].next = merges_.find(parts[best - 1].id, parts[best].id);
   }
   for (size_t i = 0; i < count; ++i) scratch.symbols.push_back({parts[i].id, parts[i].length});
@@ -204,7 +207,8 @@ void BpeModel::merge_long(BpeScratch& scratch) const {
     update(best.part);
     if (part.left >= 0) update(part.left);
   }
-  for (int32_t i = count > 0 ? 0 : -1; i >= 0; i = at(i).right) scratch.symbols.push_back({at(i).id, at(i).length});
+  for (int32_t i = count > 0 ? 0 : -1; i >= 0; i = at(i).right)
+    scratch.symbols.push_back({at(i).id, at(i).length});
 }
 
 }  // namespace apus::data

@@ -28,8 +28,8 @@ struct BpeOptions {
   bool fuse_unk = false;
 };
 
-/// Merge rules: of a pair of tokens, its rank (lower goes first) and what it becomes. Open addressing, and for
-/// pairs of single bytes, which every word starts with, a dense table.
+/// Merge rules: of a pair of tokens, its rank (lower goes first) and what it becomes. Open addressing, and
+/// for pairs of single bytes, which every word starts with, a dense table.
 class MergeTable final {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -108,15 +108,16 @@ struct BpeScratch {
   std::string name;
 };
 
-/// Byte-level BPE: a word's bytes, then again and again the pair of neighbours with the lowest rank (the leftmost of
-/// equals) becomes one token.
-/// Cost: n merges of a short word by scanning, n log n of a long one. Immutable.
+/// Byte-level BPE: a word's bytes, then again and again the pair of neighbours with the lowest rank (the
+/// leftmost of equals) becomes one token. Cost: n merges of a short word by scanning, n log n of a long one.
+/// Immutable.
 class BpeModel final {
  public:
   /// Pairs of names, in order of rank.
   using NamedMerges = std::vector<std::pair<std::string_view, std::string_view>>;
 
-  /// Throws: DataError, with `source`, for a merge of names that the vocabulary lacks, or whose result it lacks.
+  /// Throws: DataError, with `source`, for a merge of names that the vocabulary lacks, or whose result it
+  /// lacks.
   BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions options, const std::string& source);
 
   /// Appends the tokens of a word.

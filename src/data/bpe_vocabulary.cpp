@@ -94,7 +94,8 @@ std::string bytes_of_name(std::string_view name) {
   bytes.reserve(name.size());
   for (size_t at = 0; at < name.size();) {
     const Utf8Step step = decode_utf8(name, at);
-    if (!step.valid || step.code_point >= kSpellings || kSpelled[step.code_point] < 0) return std::string(name);
+    if (!step.valid || step.code_point >= kSpellings || kSpelled[step.code_point] < 0)
+      return std::string(name);
     bytes += static_cast<char>(kSpelled[step.code_point]);
     at += step.length;
   }

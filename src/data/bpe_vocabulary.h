@@ -16,8 +16,8 @@ inline constexpr int32_t kMaxTokenId = (1 << 24) - 1;
 /// Memory: the names, 8 bytes an id, 32 to 128 bytes a token.
 class Vocabulary final {
  public:
-  /// Adds a token. A name that is there already gets the new id; an id that is there already gets the new name too.
-  /// `id` must be 0 ... kMaxTokenId.
+  /// Adds a token. A name that is there already gets the new id; an id that is there already gets the new
+  /// name too. `id` must be 0 ... kMaxTokenId.
   void add(std::string_view name, int32_t id);
 
   std::optional<int32_t> find(std::string_view name) const;

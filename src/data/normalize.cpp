@@ -13,8 +13,8 @@
 namespace apus::data {
 namespace {
 
-// A character on its way: `change` says how it relates to the input. Above 0: inserted after the last character
-// taken; else it replaces the next one, and -change more are dropped.
+// A character on its way: `change` says how it relates to the input. Above 0: inserted after the last
+// character taken; else it replaces the next one, and -change more are dropped.
 struct Unit {
   char32_t code_point;
   int change;
@@ -97,8 +97,9 @@ bool run_is_nfc(std::string_view run) {
   return true;
 }
 
-// Where the next run starts that may need work, and where it ends: it begins at the last character before which
-// nothing can move, and goes on up to the next such character. Both are the text's size if there is none.
+// Where the next run starts that may need work, and where it ends: it begins at the last character before
+// which nothing can move, and goes on up to the next such character. Both are the text's size if there is
+// none.
 ByteRange next_run(std::string_view text, size_t from) {
   size_t boundary = from;
   size_t at = from;
@@ -133,7 +134,8 @@ void copy_bytes(const AlignedText& from, size_t begin, size_t end, AlignedText& 
   to.text.append(from.text, begin, end - begin);
   if (from.tracked) {
     const auto first = from.origin.begin();
-    to.origin.insert(to.origin.end(), first + static_cast<ptrdiff_t>(begin), first + static_cast<ptrdiff_t>(end));
+    to.origin.insert(to.origin.end(), first + static_cast<ptrdiff_t>(begin),
+                     first + static_cast<ptrdiff_t>(end));
   }
 }
 

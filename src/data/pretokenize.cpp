@@ -7,7 +7,9 @@
 namespace apus::data {
 namespace {
 
-ByteRange range(size_t begin, size_t end) { return {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)}; }
+ByteRange range(size_t begin, size_t end) {
+  return {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
+}
 
 // A run of matches (or of gaps) becomes one piece.
 void merge_contiguous(const std::vector<PatternPart>& parts, std::vector<ByteRange>& out) {
@@ -68,7 +70,8 @@ void KnownSplit::apply(Pieces& pieces) const {
   for (const ByteRange& whole : pieces.scratch) splitter_(pieces.piece(whole), whole.begin, pieces.ranges);
 }
 
-void apply_behavior(const std::vector<PatternPart>& parts, SplitBehavior behavior, std::vector<ByteRange>& out) {
+void apply_behavior(const std::vector<PatternPart>& parts, SplitBehavior behavior,
+                    std::vector<ByteRange>& out) {
   const auto start = static_cast<ptrdiff_t>(out.size());
   switch (behavior) {
     case SplitBehavior::kRemoved:

@@ -73,7 +73,8 @@ struct PatternPart {
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 /// Turns parts that cover a piece, in order, into pieces; empty ones are left out.
-void apply_behavior(const std::vector<PatternPart>& parts, SplitBehavior behavior, std::vector<ByteRange>& out);
+void apply_behavior(const std::vector<PatternPart>& parts, SplitBehavior behavior,
+                    std::vector<ByteRange>& out);
 
 /// Appends the parts of a text that has at least one byte; ranges start at the text.
 using PatternFinder = std::function<void(std::string_view text, std::vector<PatternPart>& out)>;
@@ -112,7 +113,8 @@ class PrefixSpace final : public PreTokenizer {
 /// Several steps, one after another.
 class SequencePreTokenizer final : public PreTokenizer {
  public:
-  explicit SequencePreTokenizer(std::vector<std::unique_ptr<PreTokenizer>> steps) : steps_(std::move(steps)) {}
+  explicit SequencePreTokenizer(std::vector<std::unique_ptr<PreTokenizer>> steps)
+      : steps_(std::move(steps)) {}
   void apply(Pieces& pieces) const override;
 
  private:

@@ -62,8 +62,8 @@ class Rewriter {
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    throw NotSupported(source_ + ": regular expression with " + what + " is not supported: " +
-                       std::string(pattern_));
+    throw NotSupported(source_ + ": regular expression with " + what +
+                       " is not supported: " + std::string(pattern_));
   }
 
   char peek(size_t offset) const { return at_ + offset < pattern_.size() ? pattern_[at_ + offset] : '\0'; }
@@ -97,15 +97,21 @@ class Rewriter {
 
   void escape() {
     switch (peek(1)) {
-      case 's': case 'd': case 'w':
+      case 's':
+      case 'd':
+      case 'w':
         return shorthand(/*name=*/peek(1), /*negated=*/false);
-      case 'S': case 'D': case 'W':
+      case 'S':
+      case 'D':
+      case 'W':
         return shorthand(static_cast<char>(std::tolower(peek(1))), /*negated=*/true);
-      case 'h': case 'H':
+      case 'h':
+      case 'H':
         emit({{'0', '9'}, {'A', 'F'}, {'a', 'f'}}, peek(1) == 'H');
         at_ += 2;
         return;
-      case 'p': case 'P':
+      case 'p':
+      case 'P':
         return property();
       case 'u':
         return unicode_escape();
@@ -133,10 +139,11 @@ class Rewriter {
     }
     if (begin >= pattern_.size()) refuse("an unfinished \\p");
     const std::string_view name = pattern_.substr(begin, end - begin);
-    const auto ranges = name == "s" || name == "d" || name == "w" ? std::vector<CodePointRange>{}
-                                                                  : property_ranges(name);
+    const auto ranges =
+        name == "s" || name == "d" || name == "w" ? std::vector<CodePointRange>{} : property_ranges(name);
     if (ranges.empty())
-      out_ += std::string(negated ? "\\P{" : "\\p{") + std::string(name) + "}";  // a script: PCRE2's own table
+      out_ +=
+          std::string(negated ? "\\P{" : "\\p{") + std::string(name) + "}";  // a script: PCRE2's own table
     else
       emit(ranges, negated);
     at_ = next;
@@ -161,7 +168,9 @@ class Rewriter {
 template <auto kFree>
 struct Deleter {
   template <typename T>
-  void operator()(T* object) const { kFree(object); }
+  void operator()(T* object) const {
+    kFree(object);
+  }
 };
 using Code = std::unique_ptr<pcre2_code, Deleter<pcre2_code_free>>;
 using CompileContext = std::unique_ptr<pcre2_compile_context, Deleter<pcre2_compile_context_free>>;
@@ -185,8 +194,8 @@ class CompiledRegex {
     int error = 0;
     PCRE2_SIZE offset = 0;
     const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
-    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(), options, &error,
-                              &offset, context.get()));
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(), options,
+                              &error, &offset, context.get()));
     if (!code_) throw NotSupported(source_ + ": PCRE2 does not take " + pattern_ + ": " + error_text(error));
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without JIT the interpreter runs, only slower
   }
@@ -221,7 +230,8 @@ class CompiledRegex {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     int found = pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK, data, context);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT)
-      found = pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, context);
+      found = pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data,
+                          context);
     if (found == PCRE2_ERROR_NOMATCH) return false;
     if (found < 0)
       throw NotSupported(source_ + ": the regular expression " + pattern_ + " gave up " + std::to_string(at) +

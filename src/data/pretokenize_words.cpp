@@ -1,5 +1,5 @@
-// Hand-written splitters for the patterns that most byte-level models share. Each alternative of the pattern is
-// one function here, tried in the pattern's order; classes come from the generated table.
+// Hand-written splitters for the patterns that most byte-level models share. Each alternative of the pattern
+// is one function here, tried in the pattern's order; classes come from the generated table.
 #include <array>
 
 #include "data/pretokenize.h"
@@ -103,7 +103,9 @@ class Scanner {
   const char* end_;
 };
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+}
 
 // Length of 's 't 're 've 'm 'll 'd after an apostrophe at `at`, apostrophe included, or 0.
 uint32_t contraction(char first, char second) {
@@ -124,7 +126,8 @@ class RangeWriter {
   RangeWriter(const Scanner& text, uint32_t base, std::vector<ByteRange>& out)
       : begin_(text.begin()), base_(base), out_(out) {}
   void add(const char* from, const char* to) {
-    out_.push_back({base_ + static_cast<uint32_t>(from - begin_), base_ + static_cast<uint32_t>(to - begin_)});
+    out_.push_back(
+        {base_ + static_cast<uint32_t>(from - begin_), base_ + static_cast<uint32_t>(to - begin_)});
   }
 
  private:
@@ -181,7 +184,9 @@ void split_all(std::string_view whole, uint32_t base, std::vector<ByteRange>& ou
 
 }  // namespace
 
-std::string_view gpt2_pattern() { return kGpt2; }
+std::string_view gpt2_pattern() {
+  return kGpt2;
+}
 
 void split_gpt2(std::string_view text, uint32_t base, std::vector<ByteRange>& out) {
   split_all(text, base, out, gpt2_match);

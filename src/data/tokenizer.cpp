@@ -57,7 +57,8 @@ class Lease {
   std::unique_ptr<Workspace> workspace_;
 };
 
-// A token on its way to an Encoding: bytes of the original text, and white space on both sides of its own text.
+// A token on its way to an Encoding: bytes of the original text, and white space on both sides of its own
+// text.
 struct TrackedToken {
   int32_t id = -1;
   ByteRange origin;
@@ -130,7 +131,8 @@ struct Tokenizer::State {
   void track_part(const AlignedText& text, Workspace& work, std::vector<TrackedToken>& tokens) const;
   void track_words(const AlignedText& text, ByteRange range, Workspace& work,
                    std::vector<TrackedToken>& tokens) const;
-  Encoding finish(std::string_view text, const std::vector<TrackedToken>& tokens, EncodeOptions options) const;
+  Encoding finish(std::string_view text, const std::vector<TrackedToken>& tokens,
+                  EncodeOptions options) const;
 };
 
 void Tokenizer::State::add_tokens() {
@@ -166,12 +168,14 @@ void Tokenizer::State::fill_decoder() {
 
 void Tokenizer::State::check_text(std::string_view text) const {
   if (text.size() > kMaxTextBytes)
-    throw DataError("text", 0, "has " + std::to_string(text.size()) + " bytes; at most " +
-                                   std::to_string(kMaxTextBytes) + " can be tokenized at once");
+    throw DataError("text", 0,
+                    "has " + std::to_string(text.size()) + " bytes; at most " +
+                        std::to_string(kMaxTextBytes) + " can be tokenized at once");
   const size_t valid = valid_utf8_prefix(text);
   if (valid != text.size())
-    throw DataError("text", 0, "is not valid UTF-8 at byte " + std::to_string(valid) +
-                                   "; convert it to UTF-8, or replace what is invalid before");
+    throw DataError("text", 0,
+                    "is not valid UTF-8 at byte " + std::to_string(valid) +
+                        "; convert it to UTF-8, or replace what is invalid before");
 }
 
 void Tokenizer::State::encode_text(std::string_view text, Workspace& work, std::vector<int32_t>& ids) const {
@@ -260,7 +264,8 @@ void Tokenizer::State::track_words(const AlignedText& text, ByteRange range, Wor
 
 namespace {
 
-// Cuts the white space at a token's ends off its place. The first token may keep one space that was put before it.
+// Cuts the white space at a token's ends off its place. The first token may keep one space that was put
+// before it.
 void trim(std::span<const TrackedToken> tokens, const PostStep& step, std::vector<TokenOffsets>& offsets) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     int64_t leading = tokens[i].leading_spaces;
@@ -314,7 +319,8 @@ Encoding Tokenizer::State::finish(std::string_view text, const std::vector<Track
   return encoding;
 }
 
-void Tokenizer::State::append_bytes(std::span<const int32_t> ids, DecodeOptions options, std::string& out) const {
+void Tokenizer::State::append_bytes(std::span<const int32_t> ids, DecodeOptions options,
+                                    std::string& out) const {
   for (const int32_t id : ids) {
     if (id < 0 || id >= static_cast<int32_t>(decoded_ranges.size())) continue;
     const auto at = static_cast<size_t>(id);
@@ -380,7 +386,8 @@ std::string Tokenizer::decode_bytes(std::span<const int32_t> ids, DecodeOptions 
 
 std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
   const auto found = state_->added_ids.find(std::string(token));
-  return found != state_->added_ids.end() ? std::optional(found->second) : state_->model->vocabulary().find(token);
+  return found != state_->added_ids.end() ? std::optional(found->second)
+                                          : state_->model->vocabulary().find(token);
 }
 
 std::optional<std::string> Tokenizer::id_to_token(int32_t id) const {
@@ -401,8 +408,12 @@ size_t Tokenizer::vocab_size() const {
   return vocabulary.size() + static_cast<size_t>(std::count_if(added.begin(), added.end(), is_new));
 }
 
-int32_t Tokenizer::id_limit() const { return static_cast<int32_t>(state_->special.size()); }
+int32_t Tokenizer::id_limit() const {
+  return static_cast<int32_t>(state_->special.size());
+}
 
-const std::string& Tokenizer::source() const { return state_->source; }
+const std::string& Tokenizer::source() const {
+  return state_->source;
+}
 
 }  // namespace apus::data

@@ -66,8 +66,9 @@ void read_templates(const JsonView& view, TokenizerConfig& config) {
     return;
   }
   if (!value.is_array())
-    throw DataError(view.source(), 0, view.path_of("chat_template") +
-                                          " is neither a string nor an array of {\"name\", \"template\"}");
+    throw DataError(
+        view.source(), 0,
+        view.path_of("chat_template") + " is neither a string nor an array of {\"name\", \"template\"}");
   for (const Json& entry : value) {
     const JsonView named(entry, view.source(), view.path_of("chat_template"));
     config.chat_templates[named.require<std::string>("name")] = named.require<std::string>("template");
@@ -80,7 +81,8 @@ void read_template_files(const fs::path& folder, TokenizerConfig& config) {
   const fs::path more = folder / "additional_chat_templates";
   if (!fs::is_directory(more)) return;
   for (const auto& entry : fs::directory_iterator(more))
-    if (entry.path().extension() == ".jinja") config.chat_templates[entry.path().stem().string()] = read_file(entry.path());
+    if (entry.path().extension() == ".jinja")
+      config.chat_templates[entry.path().stem().string()] = read_file(entry.path());
 }
 
 std::optional<int32_t> resolve(const TokenizerFolder& loaded, const std::optional<std::string>& token,
@@ -94,13 +96,15 @@ std::optional<int32_t> resolve(const TokenizerFolder& loaded, const std::optiona
 }
 
 [[noreturn]] void report_missing(const fs::path& folder) {
-  std::string reason = "has no tokenizer.json. A model's folder needs tokenizer.json and, for special tokens and the "
-                       "chat template, tokenizer_config.json";
+  std::string reason =
+      "has no tokenizer.json. A model's folder needs tokenizer.json and, for special tokens and the "
+      "chat template, tokenizer_config.json";
   if (!fs::is_directory(folder)) reason = "is no folder; a model's folder with tokenizer.json was expected";
   for (const char* other : {"tokenizer.model", "vocab.json", "qwen.tiktoken"})
     if (fs::exists(folder / other))
       reason += std::string(". It has ") + other +
-                ", another format: load the model once in transformers with a fast tokenizer and save_pretrained it";
+                ", another format: load the model once in transformers with a fast tokenizer and "
+                "save_pretrained it";
   throw DataError(folder.string(), 0, reason);
 }
 

@@ -64,7 +64,8 @@ class Reader final : public JsonSax {
          " of model.merges: expected \"left right\" or [\"left\", \"right\"]");
   }
   [[noreturn]] void fail_id(const std::string& id) const {
-    fail("the id of '" + key_ + "' in model.vocab is " + id + ", expected 0 to " + std::to_string(kMaxTokenId));
+    fail("the id of '" + key_ + "' in model.vocab is " + id + ", expected 0 to " +
+         std::to_string(kMaxTokenId));
   }
 
   void add_merge_name(std::string_view name) {
@@ -98,8 +99,8 @@ class Reader final : public JsonSax {
   }
 
   bool in_model() const {
-    return stack_.size() == 2 && out_.document.contains("model") && stack_.back() == &out_.document["model"] &&
-           stack_.back()->is_object();
+    return stack_.size() == 2 && out_.document.contains("model") &&
+           stack_.back() == &out_.document["model"] && stack_.back()->is_object();
   }
 
   bool start(Json empty) {

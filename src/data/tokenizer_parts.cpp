@@ -21,7 +21,8 @@ std::optional<JsonView> component(const TokenizerJson& file, const std::string& 
                      " is not supported yet; byte-level BPE takes " + known);
 }
 
-// The members of a Sequence, flattened; any other component is its own only member. Views refer to the document.
+// The members of a Sequence, flattened; any other component is its own only member. Views refer to the
+// document.
 void flatten(const JsonView& view, const std::string& list_key, std::vector<JsonView>& out) {
   if (view.require<std::string>("type") != "Sequence") {
     out.push_back(view);
@@ -31,11 +32,12 @@ void flatten(const JsonView& view, const std::string& list_key, std::vector<Json
   if (list == view.value().end() || !list->is_array())
     throw DataError(view.source(), 0, view.path_of(list_key) + " is no array");
   for (size_t i = 0; i < list->size(); ++i)
-    flatten(JsonView((*list)[i], view.source(), view.path_of(list_key) + "[" + std::to_string(i) + "]"), list_key,
-            out);
+    flatten(JsonView((*list)[i], view.source(), view.path_of(list_key) + "[" + std::to_string(i) + "]"),
+            list_key, out);
 }
 
-std::vector<JsonView> members(const TokenizerJson& file, const std::string& name, const std::string& list_key) {
+std::vector<JsonView> members(const TokenizerJson& file, const std::string& name,
+                              const std::string& list_key) {
   std::vector<JsonView> out;
   if (const auto view = component(file, name)) flatten(*view, list_key, out);
   return out;
@@ -117,8 +119,9 @@ AddedToken build_added_token(const JsonView& view) {
   AddedToken token;
   const auto id = view.require<int64_t>("id");
   if (id < 0 || id > kMaxTokenId)
-    throw DataError(view.source(), 0, view.path_of("id") + " is " + std::to_string(id) + ", expected 0 to " +
-                                          std::to_string(kMaxTokenId));
+    throw DataError(
+        view.source(), 0,
+        view.path_of("id") + " is " + std::to_string(id) + ", expected 0 to " + std::to_string(kMaxTokenId));
   token.id = static_cast<int32_t>(id);
   token.content = view.require<std::string>("content");
   token.single_word = view.get_or("single_word", false);
@@ -137,7 +140,8 @@ void check_model_options(const JsonView& model) {
                          " is not supported yet: only byte-level BPE models are");
   };
   require_absent(!model.get_or("byte_fallback", false), "byte_fallback");
-  require_absent(model.get_or<std::string>("continuing_subword_prefix", "").empty(), "continuing_subword_prefix");
+  require_absent(model.get_or<std::string>("continuing_subword_prefix", "").empty(),
+                 "continuing_subword_prefix");
   require_absent(model.get_or<std::string>("end_of_word_suffix", "").empty(), "end_of_word_suffix");
   require_absent(model.get_or("dropout", 0.0) == 0.0, "dropout");
 }
@@ -166,7 +170,8 @@ std::unique_ptr<PreTokenizer> build_pre_tokenizer(const TokenizerJson& file) {
     add_pre_tokenizer(views[i], steps);
     if (byte_level) return std::make_unique<SequencePreTokenizer>(std::move(steps));
   }
-  throw NotSupported(file.source + ": a pre_tokenizer without ByteLevel is not supported yet: only byte-level BPE is");
+  throw NotSupported(file.source +
+                     ": a pre_tokenizer without ByteLevel is not supported yet: only byte-level BPE is");
 }
 
 std::vector<PostStep> build_post_steps(const TokenizerJson& file) {
@@ -210,7 +215,8 @@ std::unique_ptr<BpeModel> build_model(TokenizerJson& file) {
                      .fuse_unk = model->get_or("fuse_unk", false)};
   if (const auto unk = model->find<std::string>("unk_token")) {
     options.unk_id = file.vocabulary.find(*unk);
-    if (!options.unk_id) throw DataError(file.source, 0, "model.unk_token '" + *unk + "' is not in model.vocab");
+    if (!options.unk_id)
+      throw DataError(file.source, 0, "model.unk_token '" + *unk + "' is not in model.vocab");
   }
   return std::make_unique<BpeModel>(std::move(file.vocabulary), file.merges(), options, file.source);
 }

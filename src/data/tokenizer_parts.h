@@ -17,7 +17,8 @@ namespace apus::data {
 struct PostStep {
   enum class Kind { kTrimOffsets, kTemplate };
   Kind kind = Kind::kTemplate;
-  /// kTrimOffsets: whether the first token keeps one leading space (that the pre-tokenizer may have put there).
+  /// kTrimOffsets: whether the first token keeps one leading space (that the pre-tokenizer may have put
+  /// there).
   bool keep_first_space = false;
   /// kTemplate: tokens before and after the text.
   std::vector<int32_t> before;
@@ -25,7 +26,8 @@ struct PostStep {
 };
 
 /// A component of a tokenizer.json. Each builder below takes one out of the file's document.
-/// Throws: NotSupported naming file, component and type for a type that this build does not have; DataError for one
+/// Throws: NotSupported naming file, component and type for a type that this build does not have; DataError
+/// for one
 ///         that is malformed.
 /// The normalizer, or null if the file has none.
 std::unique_ptr<Normalizer> build_normalizer(const TokenizerJson& file);

@@ -10,8 +10,35 @@ namespace apus::data {
 
 /// General categories, in the order of the generated table. Unassigned code points and surrogates are kCn.
 enum class Category : uint8_t {
-  kCn, kCc, kCf, kCo, kLu, kLl, kLt, kLm, kLo, kMn, kMc, kMe, kNd, kNl, kNo,
-  kPc, kPd, kPs, kPe, kPi, kPf, kPo, kSm, kSc, kSk, kSo, kZs, kZl, kZp,
+  kCn,
+  kCc,
+  kCf,
+  kCo,
+  kLu,
+  kLl,
+  kLt,
+  kLm,
+  kLo,
+  kMn,
+  kMc,
+  kMe,
+  kNd,
+  kNl,
+  kNo,
+  kPc,
+  kPd,
+  kPs,
+  kPe,
+  kPi,
+  kPf,
+  kPo,
+  kSm,
+  kSc,
+  kSk,
+  kSo,
+  kZs,
+  kZl,
+  kZp,
 };
 
 /// The classes of one code point, as the regular expressions of the tokenizers library see them (Unicode 16),
@@ -48,8 +75,8 @@ bool is_word_character(char32_t code_point);
 /// First and last code point of a range.
 using CodePointRange = std::pair<char32_t, char32_t>;
 
-/// The ranges of a property by the name that regular expressions use: a category ("Lu"), a group of them ("L",
-/// "Letter"), or the escapes "s", "d" and "w". Empty for an unknown name.
+/// The ranges of a property by the name that regular expressions use: a category ("Lu"), a group of them
+/// ("L", "Letter"), or the escapes "s", "d" and "w". Empty for an unknown name.
 std::vector<CodePointRange> property_ranges(std::string_view name);
 
 /// A code point of valid UTF-8 and its length in bytes.

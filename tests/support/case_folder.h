@@ -46,8 +46,9 @@ inline bool ends_with(const std::filesystem::path& path, const std::filesystem::
 
 /// The kinds of cases, as their folders in a root are named.
 inline const std::set<std::string>& case_kinds() {
-  static const std::set<std::string> kKinds = {"chat_template", "dpo",  "dpo_losses", "lora", "models",   "nf4",
-                                               "rope",          "schedules", "sft",   "sft_masks", "tokenizer"};
+  static const std::set<std::string> kKinds = {"chat_template", "dpo",       "dpo_losses", "lora",
+                                               "models",        "nf4",       "rope",       "schedules",
+                                               "sft",           "sft_masks", "tokenizer"};
   return kKinds;
 }
 
@@ -70,7 +71,8 @@ inline std::vector<std::string> unknown_kind_folders(const std::filesystem::path
   std::vector<std::string> unknown;
   for (const auto& entry : std::filesystem::directory_iterator(root)) {
     const std::string name = entry.path().filename().string();
-    if (entry.is_directory() && !name.starts_with('.') && !case_kinds().contains(name)) unknown.push_back(name);
+    if (entry.is_directory() && !name.starts_with('.') && !case_kinds().contains(name))
+      unknown.push_back(name);
   }
   std::sort(unknown.begin(), unknown.end());
   return unknown;
@@ -100,8 +102,8 @@ inline std::vector<std::filesystem::path> find_case_files(
 }
 
 /// The file or folder `wanted` (a relative path such as "tokenizer.json" or "base/config.json") that a case
-/// refers to. Looked for in the case's folder, then upwards to the root in use, then anywhere in the committed
-/// root, first in the case's own kind and there first where the parent folder has the same name.
+/// refers to. Looked for in the case's folder, then upwards to the root in use, then anywhere in the
+/// committed root, first in the case's own kind and there first where the parent folder has the same name.
 /// None where nobody has it.
 inline std::optional<std::filesystem::path> find_for_case(const std::filesystem::path& case_folder,
                                                           const std::filesystem::path& wanted) {

@@ -47,12 +47,13 @@ struct Encoding {
 ///
 /// Immutable once loaded; all members may be called from any number of threads at once (each call takes a
 /// cache of words from a pool inside the object, so encoding in parallel does not contend).
-/// Memory: about 100 bytes a vocabulary entry and 30 a merge, plus 3 MiB of word cache for each concurrent caller.
+/// Memory: about 100 bytes a vocabulary entry and 30 a merge, plus 3 MiB of word cache for each concurrent
+/// caller.
 class APUS_API Tokenizer final {
  public:
-  /// Reads a tokenizer.json. Its "truncation" and "padding" are settings of the program that wrote it, not of the
-  /// vocabulary, and play no part.
-  /// Throws: FileError if the file cannot be read; DataError if it is broken; NotSupported naming the file
+  /// Reads a tokenizer.json. Its "truncation" and "padding" are settings of the program that wrote it, not of
+  /// the vocabulary, and play no part. Throws: FileError if the file cannot be read; DataError if it is
+  /// broken; NotSupported naming the file
   ///         and the component (a model, normalizer, pre-tokenizer, ... that this build does not have).
   static std::shared_ptr<const Tokenizer> from_file(const std::filesystem::path& path);
 

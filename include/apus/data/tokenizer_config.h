@@ -45,8 +45,8 @@ APUS_API TokenizerConfig load_tokenizer_config(const std::filesystem::path& fold
 /// The same from the text of a tokenizer_config.json; `source` is the name that errors give as the file.
 APUS_API TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& source);
 
-/// A tokenizer with what its folder says about it; special tokens are resolved to ids. An id that the folder does
-/// not name is left empty: what stands in for it (eos for pad, say) is the caller's decision.
+/// A tokenizer with what its folder says about it; special tokens are resolved to ids. An id that the folder
+/// does not name is left empty: what stands in for it (eos for pad, say) is the caller's decision.
 struct APUS_API TokenizerFolder {
   /// Never null; threads may share it.
   std::shared_ptr<const Tokenizer> tokenizer;

@@ -26,11 +26,13 @@ using Ids = std::vector<int32_t>;
 // The text of a tokenizer.json, unpacked if it is the .xz.
 std::string read_tokenizer_json(const fs::path& path) {
   if (path.extension() != ".xz") return read_file(path);
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(("xz -dc '" + path.string() + "'").c_str(), "r"), pclose);
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(("xz -dc '" + path.string() + "'").c_str(), "r"),
+                                                   pclose);
   if (!pipe) throw std::runtime_error("cannot start xz");
   std::string text;
   std::vector<char> buffer(1 << 16);
-  while (const size_t count = fread(buffer.data(), 1, buffer.size(), pipe.get())) text.append(buffer.data(), count);
+  while (const size_t count = fread(buffer.data(), 1, buffer.size(), pipe.get()))
+    text.append(buffer.data(), count);
   if (text.empty()) throw std::runtime_error("xz gave nothing for " + path.string());
   return text;
 }
@@ -59,7 +61,8 @@ std::string tokenizer_of_lines(const fs::path& folder) {
 }
 
 std::optional<fs::path> tokenizer_file(const fs::path& folder) {
-  if (auto plain = cases::find_for_case(folder, "tokenizer.json"); plain && plain->parent_path() == folder) return plain;
+  if (auto plain = cases::find_for_case(folder, "tokenizer.json"); plain && plain->parent_path() == folder)
+    return plain;
   if (fs::exists(folder / "tokenizer.json.xz")) return folder / "tokenizer.json.xz";
   for (const fs::path& name : {folder.filename(), fs::path(tokenizer_of_lines(folder))}) {
     if (auto packed = cases::find_for_case(folder, name / "tokenizer.json.xz")) return packed;
@@ -99,7 +102,8 @@ void check_vector(const Tokenizer& tokenizer, const Json& line) {
   expect_ids(tokenizer.encode(text), ids, id);
   expect_ids(tokenizer.encode(text, {.add_special_tokens = false}), bare, id + " without special tokens");
   EXPECT_EQ(tokenizer.decode(ids), line.at("decoded").get<std::string>()) << id;
-  EXPECT_EQ(tokenizer.decode(ids, {.skip_special_tokens = true}), line.at("decoded_skip_special").get<std::string>())
+  EXPECT_EQ(tokenizer.decode(ids, {.skip_special_tokens = true}),
+            line.at("decoded_skip_special").get<std::string>())
       << id;
   const Encoding tracked = tokenizer.encode_with_offsets(text, {.add_special_tokens = false});
   expect_ids(tracked.ids, bare, id + " with offsets");
@@ -108,22 +112,25 @@ void check_vector(const Tokenizer& tokenizer, const Json& line) {
   ASSERT_EQ(tracked.offsets.size(), expected.size()) << id;
   for (size_t i = 0; i < expected.size(); ++i) {
     const TokenOffsets place{expected[i].at(0), expected[i].at(1)};
-    ASSERT_EQ(tracked.offsets[i], place) << id << ": token " << i << " at [" << tracked.offsets[i].begin << ", "
-                                         << tracked.offsets[i].end << "), expected [" << place.begin << ", "
-                                         << place.end << ")";
+    ASSERT_EQ(tracked.offsets[i], place)
+        << id << ": token " << i << " at [" << tracked.offsets[i].begin << ", " << tracked.offsets[i].end
+        << "), expected [" << place.begin << ", " << place.end << ")";
   }
 }
 
 void check_decoding(const Tokenizer& tokenizer, const Json& line) {
   // Ids may be beyond 32 bits in a hostile file; such ids are unknown either way.
   Ids ids;
-  for (const Json& id : line.at("ids")) ids.push_back(id.get<int64_t>() > INT32_MAX ? INT32_MAX : id.get<int32_t>());
+  for (const Json& id : line.at("ids"))
+    ids.push_back(id.get<int64_t>() > INT32_MAX ? INT32_MAX : id.get<int32_t>());
   EXPECT_EQ(tokenizer.decode(ids), line.at("decoded").get<std::string>()) << line.at("id");
-  EXPECT_EQ(tokenizer.decode(ids, {.skip_special_tokens = true}), line.at("decoded_skip_special").get<std::string>())
+  EXPECT_EQ(tokenizer.decode(ids, {.skip_special_tokens = true}),
+            line.at("decoded_skip_special").get<std::string>())
       << line.at("id");
 }
 
-std::shared_ptr<const Tokenizer> load(const fs::path& file, const std::string& name, cases::NotRunCases& not_run) {
+std::shared_ptr<const Tokenizer> load(const fs::path& file, const std::string& name,
+                                      cases::NotRunCases& not_run) {
   const std::string text = read_tokenizer_json(file);
   try {
     return Tokenizer::from_json(text, file.string());
@@ -172,14 +179,16 @@ TEST(TokenizerParity, TextThatIsNotUtf8IsRefused) {
     for (const Json& line : read_lines(path)) {
       const std::string hex = line.at("bytes_hex");
       std::string bytes;
-      for (size_t i = 0; i + 1 < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+      for (size_t i = 0; i + 1 < hex.size(); i += 2)
+        bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
       EXPECT_THROW(tokenizer->encode(bytes), DataError) << line.at("case");
       EXPECT_THROW(tokenizer->encode_with_offsets(bytes), DataError) << line.at("case");
     }
   }
 }
 
-// The texts that belong to the dpo cases' own tokenizer; its chats need the template engine and are checked there.
+// The texts that belong to the dpo cases' own tokenizer; its chats need the template engine and are checked
+// there.
 TEST(TokenizerParity, TextsOfTheDpoTokenizerEncodeAsTheReference) {
   const auto is_list = [](const fs::path& path) { return path.filename() == "tokenizer_cases.json"; };
   for (const fs::path& path : cases::find_case_files("dpo", is_list)) {

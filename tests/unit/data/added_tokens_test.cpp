@@ -35,8 +35,10 @@ TEST(AddedTokenMatcher, LeavesTextWithoutTokensWhole) {
 }
 
 TEST(AddedTokenMatcher, TakesTheLeftmostAndThereTheLongest) {
-  const auto matcher = matcher_of({{.id = 1, .content = "<ab>"}, {.id = 2, .content = "<ab><c>"}, {.id = 3, .content = "b><"}});
-  EXPECT_EQ(split(matcher, "x<ab><c>y<ab>z"), (Parts{{"x", -1}, {"<ab><c>", 2}, {"y", -1}, {"<ab>", 1}, {"z", -1}}));
+  const auto matcher = matcher_of(
+      {{.id = 1, .content = "<ab>"}, {.id = 2, .content = "<ab><c>"}, {.id = 3, .content = "b><"}});
+  EXPECT_EQ(split(matcher, "x<ab><c>y<ab>z"),
+            (Parts{{"x", -1}, {"<ab><c>", 2}, {"y", -1}, {"<ab>", 1}, {"z", -1}}));
   EXPECT_EQ(split(matcher, "<ab><d>"), (Parts{{"<ab>", 1}, {"<d>", -1}}));
   EXPECT_EQ(split(matcher, "b><ab>"), (Parts{{"b><", 3}, {"ab>", -1}}));
 }
@@ -68,13 +70,15 @@ TEST(AddedTokenMatcher, StripsWhiteSpaceOnTheSidesAskedFor) {
 }
 
 TEST(AddedTokenMatcher, ATokenOfStrippedSpaceAloneIsLeftOut) {
-  const auto matcher = matcher_of({{.id = 1, .content = "<r>", .rstrip = true}, {.id = 2, .content = " ", .lstrip = true}});
+  const auto matcher =
+      matcher_of({{.id = 1, .content = "<r>", .rstrip = true}, {.id = 2, .content = " ", .lstrip = true}});
   EXPECT_EQ(split(matcher, "<r> x"), (Parts{{"<r> ", 1}, {"x", -1}}));
 }
 
 TEST(AddedTokenMatcher, FindsTokensThatStartDifferently) {
   const auto matcher = matcher_of({{.id = 1, .content = "[x]"}, {.id = 2, .content = "\u4e2d\u6587"}});
-  EXPECT_EQ(split(matcher, "\u4e2d[x]\u4e2d\u6587"), (Parts{{"\u4e2d", -1}, {"[x]", 1}, {"\u4e2d\u6587", 2}}));
+  EXPECT_EQ(split(matcher, "\u4e2d[x]\u4e2d\u6587"),
+            (Parts{{"\u4e2d", -1}, {"[x]", 1}, {"\u4e2d\u6587", 2}}));
 }
 
 }  // namespace

@@ -116,7 +116,8 @@ TEST(BpeModel, NamesTheMergeWhoseTokenIsMissing) {
     BpeModel(vocabulary_of(), merges, {}, "test.json");
     FAIL() << "accepted";
   } catch (const DataError& error) {
-    EXPECT_NE(std::string(error.what()).find("merge 1 needs the token 'ad'"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("merge 1 needs the token 'ad'"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -58,7 +58,8 @@ TEST(NfcNormalizer, TakesMarksNewerThanItsTablesAsStarters) {
 
 TEST(NfcNormalizer, EqualsUtf8procOnRandomText) {
   const std::u32string alphabet =
-      U"ae\u0041\u0301\u0300\u0323\u0327\u030a\u00e9\u1e69\u0344\u0f71\u0f72\u0f73\u1112\u1161\u11ab\ud55c\uac00\u0915"
+      U"ae\u0041\u0301\u0300\u0323\u0327\u030a\u00e9\u1e69\u0344\u0f71\u0f72\u0f73\u1112\u1161\u11ab\ud55c"
+      U"\uac00\u0915"
       U"\u093c\u0958\u05b4\u05bc\ufb2c\u212b\u2126\uf900\u3099\u304b\U0001D15E\u4e2d";
   std::mt19937 random(7);
   for (int round = 0; round < 20000; ++round) {

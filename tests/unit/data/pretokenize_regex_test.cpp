@@ -56,7 +56,9 @@ TEST(FindRegex, PassesOverEmptyMatches) {
   EXPECT_EQ(matches("x*", "\u4e2dxx"), (Strings{"", "xx"}));
 }
 
-TEST(FindRegex, AnchorsAtEveryLine) { EXPECT_EQ(matches("^a", "a\na"), (Strings{"a", "a"})); }
+TEST(FindRegex, AnchorsAtEveryLine) {
+  EXPECT_EQ(matches("^a", "a\na"), (Strings{"a", "a"}));
+}
 
 TEST(FindRegex, NamesThePatternThatDoesNotCompile) {
   try {

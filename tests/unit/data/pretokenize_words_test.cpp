@@ -23,7 +23,9 @@ Words words_of(const PreTokenizer& step, const std::string& text) {
   return words;
 }
 
-Words words_of(WordSplitter splitter, const std::string& text) { return words_of(KnownSplit(splitter), text); }
+Words words_of(WordSplitter splitter, const std::string& text) {
+  return words_of(KnownSplit(splitter), text);
+}
 
 TEST(WordSplitters, CutEnglishAsGpt2) {
   EXPECT_EQ(words_of(split_gpt2, "Hello world, it's  fine"),
@@ -37,7 +39,8 @@ TEST(WordSplitters, CutNumbersOneByOneForQwen2AndByThreeForLlama3) {
 }
 
 TEST(WordSplitters, TakeContractionsInAnyCaseWithTheLongS) {
-  EXPECT_EQ(words_of(split_qwen2, "IT'S it'\u017f WE'Ll"), (Words{"IT", "'S", " it", "'\u017f", " WE", "'Ll"}));
+  EXPECT_EQ(words_of(split_qwen2, "IT'S it'\u017f WE'Ll"),
+            (Words{"IT", "'S", " it", "'\u017f", " WE", "'Ll"}));
 }
 
 TEST(WordSplitters, KeepNewlinesWithWhatStandsBeforeThem) {
@@ -56,7 +59,9 @@ TEST(WordSplitters, EqualTheRegularExpressionOnRandomText) {
   const std::string head = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|)";
   const std::vector<std::string> patterns = {std::string(gpt2_pattern()), head + R"(\p{N})" + tail,
                                              head + R"(\p{N}{1,3})" + tail};
-  const std::u32string alphabet = U"''sStTrReEvVlLdDmM\u017faZ09 \u00b2  \t\n\r.,;\u00e9\u4e2d\u3000\u0085\u0301\u180e\U0001F600\u2167\u200d";
+  const std::u32string alphabet =
+      U"''sStTrReEvVlLdDmM\u017faZ09 \u00b2  "
+      U"\t\n\r.,;\u00e9\u4e2d\u3000\u0085\u0301\u180e\U0001F600\u2167\u200d";
   for (const std::string& pattern : patterns) {
     const WordSplitter splitter = known_splitter(pattern);
     ASSERT_NE(splitter, nullptr) << pattern;

@@ -18,8 +18,9 @@ const fs::path kTiny = APUS_SOURCE_DIR "/tests/data/cases/tokenizer/chatml-tiny"
 class TokenizerFolderTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) /
-              (std::string("apus_tokenizer_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ =
+        fs::path(::testing::TempDir()) /
+        (std::string("apus_tokenizer_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
@@ -58,8 +59,9 @@ TEST(TokenizerConfig, ReadsTokensAsStringsAndAsObjects) {
 
 TEST(TokenizerConfig, TakesTheVeryLargeLengthForUnknown) {
   EXPECT_EQ(parse_tokenizer_config(R"({"model_max_length":32768})", "c").model_max_length, 32768);
-  EXPECT_EQ(parse_tokenizer_config(R"({"model_max_length":1000000000000000019884624838656})", "c").model_max_length,
-            std::nullopt);
+  EXPECT_EQ(
+      parse_tokenizer_config(R"({"model_max_length":1000000000000000019884624838656})", "c").model_max_length,
+      std::nullopt);
   EXPECT_EQ(parse_tokenizer_config("{}", "c").model_max_length, std::nullopt);
   EXPECT_THROW(parse_tokenizer_config(R"({"model_max_length":0})", "c"), DataError);
 }
@@ -84,7 +86,8 @@ TEST(TokenizerConfig, RefusesOtherTypes) {
 
 TEST_F(TokenizerFolderTest, ResolvesSpecialTokens) {
   copy_tokenizer();
-  write("tokenizer_config.json", R"({"eos_token":"<|im_end|>","pad_token":"<|endoftext|>","chat_template":"T"})");
+  write("tokenizer_config.json",
+        R"({"eos_token":"<|im_end|>","pad_token":"<|endoftext|>","chat_template":"T"})");
   const TokenizerFolder loaded = load_tokenizer_folder(folder_);
   EXPECT_EQ(loaded.eos_id, 2);
   EXPECT_EQ(loaded.pad_id, 0);

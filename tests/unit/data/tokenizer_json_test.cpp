@@ -9,9 +9,13 @@
 namespace apus::data {
 namespace {
 
-TokenizerJson parse(const std::string& text) { return parse_tokenizer_json(text, "t.json"); }
+TokenizerJson parse(const std::string& text) {
+  return parse_tokenizer_json(text, "t.json");
+}
 
-std::string with_model(const std::string& model) { return R"({"version":"1.0","model":{)" + model + "}}"; }
+std::string with_model(const std::string& model) {
+  return R"({"version":"1.0","model":{)" + model + "}}";
+}
 
 void expect_data_error(const std::string& text, const std::string& part) {
   try {
@@ -43,7 +47,8 @@ TEST(TokenizerJson, ReadsMergesInBothForms) {
 }
 
 TEST(TokenizerJson, PassesOverTheVocabularyOfAnotherFamily) {
-  const TokenizerJson file = parse(with_model(R"("type":"Unigram","vocab":[["<unk>",0.0],["a",-1.5,{"k":[1]}]])"));
+  const TokenizerJson file =
+      parse(with_model(R"("type":"Unigram","vocab":[["<unk>",0.0],["a",-1.5,{"k":[1]}]])"));
   EXPECT_FALSE(file.has_vocabulary);
   EXPECT_EQ(file.document["model"]["type"], "Unigram");
 }

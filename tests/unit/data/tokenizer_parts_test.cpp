@@ -9,7 +9,9 @@
 namespace apus::data {
 namespace {
 
-TokenizerJson file_of(const std::string& text) { return parse_tokenizer_json(text, "t.json"); }
+TokenizerJson file_of(const std::string& text) {
+  return parse_tokenizer_json(text, "t.json");
+}
 
 TEST(TokenizerParts, NoNormalizerGivesNone) {
   EXPECT_EQ(build_normalizer(file_of("{}")), nullptr);
@@ -30,24 +32,27 @@ TEST(TokenizerParts, ASequenceWithoutItsListIsBroken) {
 }
 
 TEST(TokenizerParts, AStepAfterByteLevelIsRefused) {
-  EXPECT_THROW(build_pre_tokenizer(file_of(
-                   R"({"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]}})")),
-               NotSupported);
+  EXPECT_THROW(
+      build_pre_tokenizer(file_of(
+          R"({"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]}})")),
+      NotSupported);
 }
 
 TEST(TokenizerParts, TemplatesPutTokensOnBothSides) {
-  const auto steps = build_post_steps(file_of(
-      R"({"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},)"
-      R"({"Sequence":{"id":"A"}},{"SpecialToken":{"id":"</s>"}}],)"
-      R"("special_tokens":{"<s>":{"ids":[1]},"</s>":{"ids":[2,3]}}}})"));
+  const auto steps = build_post_steps(
+      file_of(R"({"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},)"
+              R"({"Sequence":{"id":"A"}},{"SpecialToken":{"id":"</s>"}}],)"
+              R"("special_tokens":{"<s>":{"ids":[1]},"</s>":{"ids":[2,3]}}}})"));
   ASSERT_EQ(steps.size(), 1U);
   EXPECT_EQ(steps[0].before, std::vector<int32_t>{1});
   EXPECT_EQ(steps[0].after, (std::vector<int32_t>{2, 3}));
 }
 
 TEST(TokenizerParts, ByteLevelAfterTheModelTrimsOnlyWhenAsked) {
-  EXPECT_TRUE(build_post_steps(file_of(R"({"post_processor":{"type":"ByteLevel","trim_offsets":false}})")).empty());
-  const auto steps = build_post_steps(file_of(R"({"post_processor":{"type":"ByteLevel","trim_offsets":true}})"));
+  EXPECT_TRUE(
+      build_post_steps(file_of(R"({"post_processor":{"type":"ByteLevel","trim_offsets":false}})")).empty());
+  const auto steps =
+      build_post_steps(file_of(R"({"post_processor":{"type":"ByteLevel","trim_offsets":true}})"));
   ASSERT_EQ(steps.size(), 1U);
   EXPECT_EQ(steps[0].kind, PostStep::Kind::kTrimOffsets);
   EXPECT_TRUE(steps[0].keep_first_space);
@@ -56,10 +61,10 @@ TEST(TokenizerParts, ByteLevelAfterTheModelTrimsOnlyWhenAsked) {
 TEST(TokenizerParts, AddedTokensHaveTheVocabularysIdAndSpecialOnesComeFirst) {
   Vocabulary vocabulary;
   vocabulary.add("known", 4);
-  const auto tokens = build_added_tokens(
-      file_of(R"({"added_tokens":[{"id":9,"content":"known"},{"id":8,"content":""},)"
-              R"({"id":7,"content":"<s>","special":true}]})"),
-      vocabulary);
+  const auto tokens =
+      build_added_tokens(file_of(R"({"added_tokens":[{"id":9,"content":"known"},{"id":8,"content":""},)"
+                                 R"({"id":7,"content":"<s>","special":true}]})"),
+                         vocabulary);
   ASSERT_EQ(tokens.size(), 2U);
   EXPECT_EQ(tokens[0].id, 7);
   EXPECT_FALSE(tokens[0].normalized);

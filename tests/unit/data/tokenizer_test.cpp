@@ -36,7 +36,9 @@ Json tiny_file() {
           {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"\u0120 a"}}}}};
 }
 
-std::shared_ptr<const Tokenizer> load(const Json& file) { return Tokenizer::from_json(file.dump(), "tiny.json"); }
+std::shared_ptr<const Tokenizer> load(const Json& file) {
+  return Tokenizer::from_json(file.dump(), "tiny.json");
+}
 
 Json bos_template() {
   return {{"type", "TemplateProcessing"},
@@ -86,7 +88,9 @@ TEST(Tokenizer, SkipsSpecialTokensBeforeBytesAreJoined) {
 
 TEST(Tokenizer, AddsTheTemplatesTokensWhenAsked) {
   Json file = tiny_file();
-  file["post_processor"] = {{"type", "Sequence"}, {"processors", {{{"type", "ByteLevel"}, {"trim_offsets", false}}, bos_template()}}};
+  file["post_processor"] = {
+      {"type", "Sequence"},
+      {"processors", {{{"type", "ByteLevel"}, {"trim_offsets", false}}, bos_template()}}};
   const auto tokenizer = load(file);
   EXPECT_EQ(tokenizer->encode("b"), (Ids{300, 'b'}));
   EXPECT_EQ(tokenizer->encode("b", {.add_special_tokens = false}), Ids{'b'});

@@ -40,9 +40,9 @@ TEST(UnicodeClasses, EqualTheReferenceForEveryCodePoint) {
   for (uint32_t code = 0; code < 0x110000; ++code) {
     const UnicodeClass traits = unicode_class(code);
     const std::string& name = category[code];
-    const bool same = kNames[static_cast<size_t>(traits.category())] == name && traits.is_space() == space[code] &&
-                      traits.is_letter() == (name[0] == 'L') && traits.is_number() == (name[0] == 'N') &&
-                      traits.is_mark() == (name[0] == 'M');
+    const bool same = kNames[static_cast<size_t>(traits.category())] == name &&
+                      traits.is_space() == space[code] && traits.is_letter() == (name[0] == 'L') &&
+                      traits.is_number() == (name[0] == 'N') && traits.is_mark() == (name[0] == 'M');
     wrong += same ? 0 : 1;
   }
   EXPECT_EQ(wrong, 0);
@@ -51,7 +51,8 @@ TEST(UnicodeClasses, EqualTheReferenceForEveryCodePoint) {
 TEST(UnicodeClasses, SpacesAreTheWhiteSpaceProperty) {
   EXPECT_TRUE(unicode_class(0x85).is_space());
   EXPECT_TRUE(unicode_class(0x3000).is_space());
-  for (const char32_t code : {0x180E, 0x200B, 0xFEFF, 0x1C}) EXPECT_FALSE(unicode_class(code).is_space()) << static_cast<uint32_t>(code);
+  for (const char32_t code : {0x180E, 0x200B, 0xFEFF, 0x1C})
+    EXPECT_FALSE(unicode_class(code).is_space()) << static_cast<uint32_t>(code);
 }
 
 TEST(UnicodeClasses, AreEmptyAboveUnicode) {
