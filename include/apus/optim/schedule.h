@@ -20,6 +20,11 @@ struct APUS_API ScheduleOptions {
 
 /// The learning rate as a pure function of the step: nothing to save, nothing to advance.
 ///
+/// Maths:   lr(k) = learning_rate * f(k). Warm-up is f = k / warmup_steps, so step 0 has rate 0, but for
+///          constant (none) and cosine_warmup_with_min_lr (k + 1). Behind it, with p the share of the
+///          steps after warm-up that are done:
+///          linear 1 - p; cosine (1 + cos(2 pi num_cycles p)) / 2; others as in transformers.
+/// Past the end linear stays at 0 and cosine rises again: the formula goes on.
 /// Source:  transformers 5.24 get_scheduler; same formulas in double, within 1e-12 relative.
 class APUS_API LrSchedule {
  public:
