@@ -1,0 +1,109 @@
+#include "apus/memory/param_group.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include "apus/base/error.h"
+
+namespace apus::memory {
+namespace {
+
+at::Tensor leaf(at::IntArrayRef sizes, double value, at::ScalarType dtype = at::kFloat) {
+  return at::full(sizes, value, dtype).set_requires_grad(true);
+}
+
+std::vector<GroupParameter> two() { return {{"a", leaf({2, 3}, 1.0)}, {"b", leaf({5}, 2.0)}}; }
+
+TEST(ParamGroup, LeavesBecomeViewsOfTheFlatBuffer) {
+  auto parameters = two();
+  ParamGroup group(parameters, {});
+  EXPECT_TRUE(parameters[0].tensor.requires_grad());
+  EXPECT_TRUE(parameters[0].tensor.is_leaf());
+  group.flat_params().fill_(7.0);
+  EXPECT_EQ(parameters[0].tensor.sum().item<double>(), 42.0);
+  EXPECT_EQ(parameters[1].tensor.sum().item<double>(), 35.0);
+}
+
+TEST(ParamGroup, MastersOfFp32ParametersAreTheParameters) {
+  ParamGroup group(two(), {.rank = 1, .world = 2, .shard_optimizer = true});
+  EXPECT_EQ(group.masters().numel(), group.layout().shard_elements());
+  EXPECT_EQ(group.masters().data_ptr(), group.flat_params().slice(0, group.layout().shard_elements()).data_ptr());
+}
+
+TEST(ParamGroup, MastersKeepWhatTheComputeDtypeRounds) {
+  const double value = 1.0 + 1.0 / 1024;  // not a bfloat16
+  std::vector<GroupParameter> parameters{{"a", leaf({4}, value)}};
+  ParamGroup group(parameters, {.compute_dtype = at::kBFloat16});
+  EXPECT_EQ(parameters[0].tensor.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(group.masters()[0].item<double>(), value);
+  EXPECT_EQ(parameters[0].tensor[0].item<double>(), 1.0);
+  group.masters().fill_(3.0);
+  group.publish_masters();
+  EXPECT_EQ(parameters[0].tensor[0].item<double>(), 3.0);
+}
+
+TEST(ParamGroup, ReplicatedGradientsAccumulateUntilReduced) {
+  ParamGroup group(two(), {});
+  group.add_grad(0, at::ones({2, 3}));
+  group.add_grad(0, at::ones({2, 3}));
+  EXPECT_EQ(group.grad_state(), GradState::kPartial);
+  EXPECT_EQ(group.begin_reduce().sum().item<double>(), 12.0);
+  group.finish_reduce({});
+  EXPECT_EQ(group.reduced_grad().sum().item<double>(), 12.0);
+  group.reset_grads();
+  EXPECT_EQ(group.grad_state(), GradState::kEmpty);
+  EXPECT_EQ(group.begin_reduce().sum().item<double>(), 0.0);
+}
+
+TEST(ParamGroup, ShardedGradientsAccumulateAfterTheReduction) {
+  ParamGroup group(two(), {.rank = 0, .world = 2, .shard_optimizer = true, .shard_gradients = true});
+  const int64_t shard = group.layout().shard_elements();
+  for (int micro = 0; micro < 3; ++micro) {
+    group.add_grad(1, at::ones({5}));
+    const at::Tensor full = group.begin_reduce();
+    EXPECT_EQ(full.sum().item<double>(), 5.0) << "the full buffer starts from zero in each micro-batch";
+    group.finish_reduce(full.slice(0, 0, shard).clone());
+  }
+  EXPECT_EQ(group.reduced_grad().sum().item<double>(), 15.0);
+  EXPECT_EQ(group.owned_grad().numel(), shard);
+}
+
+TEST(ParamGroup, AMissingGradientIsZeros) {
+  ParamGroup group(two(), {});
+  group.add_grad(0, at::Tensor());
+  EXPECT_EQ(group.begin_reduce().abs().sum().item<double>(), 0.0);
+}
+
+TEST(ParamGroup, GradientsOfAnyFloatDtypeAddInFp32) {
+  std::vector<GroupParameter> parameters{{"a", leaf({2}, 1.0, at::kBFloat16)}};
+  ParamGroup group(parameters, {});
+  group.add_grad(0, at::full({2}, 1.0, at::kBFloat16));
+  group.add_grad(0, at::full({2}, 1.0 / 1024, at::kBFloat16));
+  EXPECT_EQ(group.begin_reduce()[0].item<double>(), 1.0 + 1.0 / 1024);
+}
+
+TEST(ParamGroup, RefusesMixedDtypesFrozenTensorsAndWrongShapes) {
+  // pitfalls.md row 12
+  EXPECT_THROW(ParamGroup({{"a", leaf({1}, 0)}, {"b", leaf({1}, 0, at::kBFloat16)}}, {}), ShapeError);
+  EXPECT_THROW(ParamGroup({{"a", at::ones({1})}}, {}), ShapeError);
+  EXPECT_THROW(ParamGroup({}, {}), ShapeError);
+  ParamGroup group(two(), {});
+  EXPECT_THROW(group.add_grad(0, at::ones({3, 2})), ShapeError);
+}
+
+TEST(ParamGroup, ReadingGradientsBeforeTheReductionIsABug) {
+  ParamGroup group(two(), {});
+  group.add_grad(0, at::ones({2, 3}));
+  EXPECT_THROW(group.reduced_grad(), Error);
+}
+
+TEST(ParamGroup, RanksAgreeOnValuesBeforeTheyAreTaken) {
+  auto parameters = two();
+  ParamGroup group(parameters, {.agree_on_values = [](const at::Tensor& values) { values.fill_(9.0); }});
+  EXPECT_EQ(parameters[1].tensor[0].item<double>(), 9.0);
+}
+
+}  // namespace
+}  // namespace apus::memory
