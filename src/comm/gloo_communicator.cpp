@@ -79,9 +79,12 @@ GroupPointer connect(const GlooJob& job, const GroupState& group) {
     store->setTimeout(job.timeout);
     return c10::make_intrusive<c10d::ProcessGroupGloo>(store, group.rank(), group.size(), options);
   } catch (const std::exception& error) {
-    const std::string text = error.what();
-    job.domain->abort(
-        detail::concat("group ", group.name(), " could not be connected: ", text.substr(0, text.find('\n'))));
+    // A peer that gave up while connecting says why in the store.
+    if (!job.domain->poll_for(milliseconds(1000))) {
+      const std::string text = error.what();
+      job.domain->abort(detail::concat("group ", group.name(),
+                                       " could not be connected: ", text.substr(0, text.find('\n'))));
+    }
     job.domain->raise(group, {});
   }
 }

@@ -70,7 +70,7 @@ struct APUS_API CheckedOptions {
 APUS_API std::unique_ptr<Communicator> make_checked_communicator(std::shared_ptr<Communicator> inner,
                                                                  const CheckedOptions& options = {});
 
-/// What happens at one operation.
+/// What happens at one operation: three ways in which ranks of a real job fall apart.
 enum class FaultKind {
   /// It starts later.
   kDelay,
@@ -80,7 +80,7 @@ enum class FaultKind {
   kThrow,
 };
 
-/// One planned fault.
+/// One planned fault. The defaults throw at the first operation of rank 0 in "world".
 struct APUS_API Fault {
   /// What happens.
   FaultKind kind = FaultKind::kThrow;
@@ -109,7 +109,9 @@ struct APUS_API OpRecord {
   OpInfo info;
 };
 
-/// What communicators did: the last operations in full, counts and bytes of all. Safe from several threads.
+/// What communicators did: the last operations in full, counts and bytes of all. One log may serve many
+/// groups of one rank; operations stand in the order in which they were started. Safe from several threads.
+/// Memory:      about 200 bytes for each kept operation.
 class APUS_API CommLog {
  public:
   virtual ~CommLog();

@@ -116,7 +116,10 @@ TEST_P(GlooCollectives, AllToAllVWithEmptyParts) {
 }
 
 TEST_P(GlooCollectives, SendRecvRing) {
-  if (size() == 1) GTEST_SKIP() << "one rank has no peer";
+  if (size() == 1) {
+    run_ranks(1, [](Group group) { EXPECT_TRUE(group->send_recv({})->is_completed()); });
+    return;
+  }
   run_ranks(size(), [&](Group group) {
     const int next = (group->rank() + 1) % size();
     const int previous = (group->rank() + size() - 1) % size();

@@ -28,7 +28,9 @@ TEST(AgreeOverGroups, EachGroupAgreesForItself) {
 TEST(AgreeOverGroups, AnAbortEndsTheWait) {
   const auto start = std::chrono::steady_clock::now();
   run_ranks(2, [](std::shared_ptr<Communicator> world) {
+    world->barrier();
     if (world->rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(100));  // rank 0 has left the barrier
       world->abort("gave up");
       return;
     }

@@ -34,7 +34,10 @@ TEST(GlooAbort, ARankThatThrowsStopsPeersThatWaitInACollective) {
   try {
     run_ranks(4, [&](Group group) {
       group->barrier();
-      if (group->rank() == 2) throw DataError("train.jsonl", 17, "broken JSON");
+      if (group->rank() == 2) {
+        std::this_thread::sleep_for(milliseconds(100));  // the others have left the barrier
+        throw DataError("train.jsonl", 17, "broken JSON");
+      }
       seen[group->rank()] = comm_error([&] { group->all_reduce(at::zeros({1000}))->wait(); });
     });
     FAIL() << "the first cause must be thrown";
@@ -75,7 +78,9 @@ TEST(GlooAbort, AbortingOneGroupStopsItsRelatives) {
   run_ranks(4, [](Group world) {
     const int r = world->rank();
     const auto pair = world->subgroup(r < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3}, "pair");
+    world->barrier();
     if (r == 0) {
+      std::this_thread::sleep_for(milliseconds(300));  // the others have left the barrier
       pair->abort("in the pair");
       return;
     }
@@ -89,7 +94,10 @@ TEST(GlooAbort, AfterwardsEveryCallAndWaitThrows) {
     const auto done = group->all_reduce(at::zeros({1}));
     done->wait();
     group->barrier();
-    if (group->rank() == 1) group->abort("over");
+    if (group->rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(100));
+      group->abort("over");
+    }
     std::shared_ptr<Work> work;
     const std::string text = comm_error([&] {
       for (int i = 0; i < 1000; ++i) {
@@ -146,6 +154,7 @@ TEST(GlooAbort, APeerThatVanishesWithoutAWordIsReported) {
   const auto start = steady_clock::now();
   run_ranks(3, [](Group group) {
     group->barrier();
+    std::this_thread::sleep_for(milliseconds(100));
     if (group->rank() == 1) return;  // its group is destroyed, its connections close
     EXPECT_HAS(comm_error([&] { group->all_reduce(at::zeros({10}))->wait(); }), "has a peer died?");
   });
