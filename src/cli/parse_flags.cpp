@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "apus/base/error.h"
+#include "apus/base/json.h"
+#include "apus/base/nearest_name.h"
+#include "apus/cli/flag_values.h"
+
+namespace apus::cli {
+namespace {
+
+bool is_flag(const std::string& word) {
+  return word.size() > 2 && word.starts_with("--");
+}
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+const Flag& known(const FlagTable& table, std::string_view name, const std::string& where) {
+  if (const Flag* flag = table.find(name)) return *flag;
+  if (launch_flags().find(name) != nullptr) {
+    throw ConfigError(detail::concat("--", name, " belongs to `apus launch`: apus launch --", name,
+                                     " ... -- COMMAND ..."));
+  }
+  const std::vector<std::string> names = table.names();
+  std::string message = detail::concat("unknown flag --", name, where, did_you_mean(name, names));
+  throw ConfigError(message);
+}
+
+bool takes_several(FlagKind kind) {
+  return kind == FlagKind::kList || kind == FlagKind::kPaths;
+}
+
+/// The words behind a flag at arguments[at]; moves `at` past them.
+std::vector<std::string> take_words(std::span<const std::string> arguments, const Flag& flag, size_t& at) {
+  std::vector<std::string> words;
+  const size_t most = takes_several(flag.kind) ? arguments.size() : 1;
+  while (at < arguments.size() && !is_flag(arguments[at]) && words.size() < most) words.push_back(arguments[at++]);
+  if (words.empty() && flag.kind == FlagKind::kBoolean) words = {"true"};
+  APUS_CHECK(!words.empty(), ConfigError, "--", flag.name, " needs a value");
+  return words;
+}
+
+FlagValues from_arguments(std::span<const std::string> arguments, const FlagTable& table) {
+  FlagValues values;
+  for (size_t at = 0; at < arguments.size();) {
+    const std::string& argument = arguments[at++];
+    APUS_CHECK(is_flag(argument), ConfigError, "'", argument, "' belongs to no flag",
+               at > 1 ? " (before it: " + arguments[at - 2] + ")" : std::string(),
+               "; flags begin with --, and a value with spaces needs quotes");
+    const size_t equals = argument.find('=');
+    const std::string name = argument.substr(2, equals == argument.npos ? argument.npos : equals - 2);
+    const Flag& flag = known(table, name, "");
+    FlagValue value{.shown = "--" + name, .words = {}};
+    if (equals != argument.npos) {
+      value.words = {argument.substr(equals + 1)};
+    } else {
+      value.words = take_words(arguments, flag, at);
+    }
+    values.add(flag.name, std::move(value));
+  }
+  return values;
+}
+
+std::string scalar_text(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::vector<std::string> config_words(const nlohmann::json& value) {
+  if (!value.is_array()) return {scalar_text(value)};
+  std::vector<std::string> words;
+  for (const nlohmann::json& part : value) words.push_back(scalar_text(part));
+  return words;
+}
+
+/// Adds what the file says to what the command line left open.
+void add_config(const std::string& path, const FlagTable& table, FlagValues& values) {
+  const nlohmann::json config = load_json_file(path);
+  APUS_CHECK(config.is_object(), ConfigError, "--config ", path, ": expected an object of flags and values");
+  FlagValues from_file;
+  for (const auto& [key, value] : config.items()) {
+    const Flag& flag = known(table, key, " in " + path);
+    APUS_CHECK(flag.name != "config", ConfigError, path, ": a configuration file cannot name another one");
+    if (value.is_null()) continue;
+    from_file.add(flag.name, {.shown = key + " in " + path, .words = config_words(value)});
+  }
+  for (const auto& [name, value] : from_file.all()) {
+    if (!values.has(name)) values.add(name, value);
+  }
+}
+
+bool same_value(FlagKind kind, const FlagValue& value, const std::string& word) {
+  const FlagValue other{.shown = value.shown, .words = {word}};
+  const bool is_word = std::ranges::any_of(word, [](unsigned char c) { return std::isalpha(c); });
+  if (kind == FlagKind::kBoolean && (word == "true" || word == "false")) return value.boolean() == other.boolean();
+  if ((kind == FlagKind::kInteger || kind == FlagKind::kNumber) && !is_word) {
+    const std::string text = value.text();
+    const bool is_number = !text.empty() && std::ranges::none_of(text, [](unsigned char c) {
+      return std::isalpha(c) && c != 'e' && c != 'E';
+    });
+    return is_number && value.number() == other.number();
+  }
+  return lower(value.text()) == lower(word);
+}
+
+bool is_among(const Flag& flag, const FlagValue& value, const std::vector<std::string>& words) {
+  return std::ranges::any_of(words, [&](const std::string& word) { return same_value(flag.kind, value, word); });
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+void check_kind(const Flag& flag, const FlagValue& value) {
+  if (flag.kind == FlagKind::kInteger) value.integer();
+  if (flag.kind == FlagKind::kNumber) value.number();
+  if (flag.kind == FlagKind::kBoolean) value.boolean();
+  if (takes_several(flag.kind)) {
+    APUS_CHECK(!value.list(flag.kind).empty(), ConfigError, value.shown, " needs at least one word");
+  }
+}
+
+void check_not_yet(const Flag& flag, const FlagValue& value) {
+  if (is_among(flag, value, {flag.default_text}) || is_among(flag, value, flag.words)) return;
+  check_kind(flag, value);
+  throw NotSupported(detail::concat(value.shown, " ", value.text(), " is not supported yet; leave it at ",
+                                    flag.default_text));
+}
+
+void check_value(const Flag& flag, const FlagValue& value) {
+  if (flag.status == FlagStatus::kNoEffect || says_default(flag, value)) return;
+  if (flag.status == FlagStatus::kNotYet) return check_not_yet(flag, value);
+  if (!flag.words.empty()) {
+    APUS_CHECK(is_among(flag, value, flag.words), ConfigError, value.shown, " ", value.text(), " is not one of ",
+               joined(flag.words));
+    return;
+  }
+  check_kind(flag, value);
+}
+
+}  // namespace
+
+bool says_default(const Flag& flag, const FlagValue& value) {
+  return lower(value.text()) == lower(flag.default_text);
+}
+
+FlagValues parse_flags(const std::vector<std::string>& arguments, const FlagTable& table) {
+  FlagValues values = from_arguments(arguments, table);
+  if (const FlagValue* config = values.find("config")) add_config(config->text(), table, values);
+  for (const auto& [name, value] : values.all()) check_value(*table.find(name), value);
+  return values;
+}
+
+std::string no_effect_line(const FlagValues& values, const FlagTable& table) {
+  std::string names;
+  for (const auto& [name, value] : values.all()) {
+    if (table.find(name)->status == FlagStatus::kNoEffect) names += (names.empty() ? "--" : ", --") + name;
+  }
+  return names.empty() ? "" : "Without effect here, meant for Python programs: " + names;
+}
+
+}  // namespace apus::cli

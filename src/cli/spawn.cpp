@@ -1,0 +1,22 @@
+#include "cli/spawn.h"
+
+#include "apus/base/error.h"
+#include "cli/console.h"
+#include "cli/signals.h"
+
+namespace apus::cli {
+
+int spawn_ranks(launch::LaunchOptions options) {
+  const std::shared_ptr<Logger> console = make_rank_console(0);
+  SystemClock clock;
+  options.program = std::filesystem::read_symlink("/proc/self/exe");
+  options.signal = &watch_signals().signal;
+  const launch::LaunchResult result = launch::LocalLauncher(std::move(options), clock, console).run();
+  if (!result.first_cause.empty()) {
+    const std::string attempts = result.attempts > 1 ? detail::concat(" (attempt ", result.attempts, ")") : "";
+    console->error(result.first_cause + attempts);
+  }
+  return result.exit_code;
+}
+
+}  // namespace apus::cli

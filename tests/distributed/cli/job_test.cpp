@@ -1,0 +1,81 @@
+#include <gtest/gtest.h>
+
+#include "tests/support/apus_program.h"
+
+namespace apus::program_tests {
+namespace {
+
+using JobTest = TinyJob;
+
+TEST_F(JobTest, TwoRanksWriteAnAdapterAndTheSameCommandAgainIsComplete) {
+  const Outcome first = run_apus(job("out", 4), {{"NPROC_PER_NODE", "2"}});
+  ASSERT_EQ(first.code, 0) << first.output;
+  EXPECT_TRUE(first.says("world_size=2, rank=0, local_rank=0")) << first.output;
+  EXPECT_TRUE(first.says("world_size=2, rank=1, local_rank=1")) << first.output;
+  EXPECT_TRUE(first.says("Training on the CPU: ")) << first.output;
+  EXPECT_TRUE(first.says("Step 4/4, loss=")) << first.output;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "out/checkpoint-4/adapter_config.json"));
+  EXPECT_FALSE(adapter("out", 4).empty());
+  EXPECT_EQ(losses("out").size(), 4u);
+  EXPECT_NEAR(std::stod(losses("out")[0].substr(losses("out")[0].find(' '))), 0.693147, 1e-6);
+
+  const Outcome again = run_apus(job("out", 4), {{"NPROC_PER_NODE", "2"}});
+  EXPECT_EQ(again.code, 0) << again.output;
+  EXPECT_TRUE(again.says("is complete")) << again.output;
+  EXPECT_EQ(losses("out").size(), 4u);
+}
+
+TEST_F(JobTest, EveryWayToStartRanksGivesTheSameLosses) {
+  const Outcome spawned = run_apus(job("spawned", 3), {{"NPROC_PER_NODE", "2"}});
+  ASSERT_EQ(spawned.code, 0) << spawned.output;
+  Words launched = {"launch", "--nproc_per_node=2", "--"};
+  launched = with(launched, job("launched", 3));
+  const Outcome launch = run_apus(launched);
+  ASSERT_EQ(launch.code, 0) << launch.output;
+  const Outcome alias = run_apus(with({"rlhf", "--rlhf_type", "dpo"}, [&] {
+    const Words words = job("alias", 3);
+    return Words(words.begin() + 1, words.end());
+  }()), {{"NPROC_PER_NODE", "2"}});
+  ASSERT_EQ(alias.code, 0) << alias.output;
+  EXPECT_EQ(losses("spawned").size(), 3u);
+  EXPECT_EQ(losses("launched"), losses("spawned"));
+  EXPECT_EQ(losses("alias"), losses("spawned"));
+}
+
+TEST_F(JobTest, WithRankSetNprocPerNodeIsIgnored) {
+  const Outcome outcome =
+      run_apus(job("out", 1), {{"NPROC_PER_NODE", "4"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}});
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_TRUE(outcome.says("world_size=1, rank=0, local_rank=0")) << outcome.output;
+}
+
+TEST_F(JobTest, OneProcessNeedsNoLauncherAndTrainKnowsTheTaskByItsColumns) {
+  Words words = instead(job("out", 2), "--deepspeed", "none");
+  words.front() = "train";
+  const Outcome outcome = run_apus(with(words, {"--use_fast_tokenizer", "true", "--eval_steps", "1"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_TRUE(outcome.says("Without effect here, meant for Python programs: --use_fast_tokenizer")) << outcome.output;
+  EXPECT_TRUE(outcome.says("warning: --eval_steps is given, but neither --val_dataset")) << outcome.output;
+  EXPECT_EQ(losses("out").size(), 2u);
+}
+
+TEST_F(JobTest, InBfloat16ItRunsToo) {
+  const Outcome outcome = run_apus(instead(job("out", 3), "--bf16", "true"), {{"NPROC_PER_NODE", "2"}});
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_TRUE(outcome.says("\"bf16\":{\"enabled\":true}")) << outcome.output;
+  ASSERT_EQ(losses("out").size(), 3u);
+  EXPECT_FALSE(adapter("out", 3).empty());
+}
+
+TEST_F(JobTest, FlagsMayStandInAFile) {
+  const auto config = folder_.put("job.json", R"({"max_steps": 2, "lora_rank": 2, "seed": 5})");
+  Words words = job("out", 9);
+  words = instead(words, "--max_steps", "1");
+  const Outcome outcome = run_apus(with(words, {"--config", config.string()}));
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_EQ(losses("out").size(), 1u);
+  EXPECT_NE(read_text(folder_ / "out/args.json").find("\"seed\": 5"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace apus::program_tests

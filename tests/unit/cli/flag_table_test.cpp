@@ -1,0 +1,82 @@
+#include "apus/cli/flag_table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "apus/base/error.h"
+#include "apus/base/json.h"
+#include "cli/flag_groups.h"
+
+namespace apus::cli {
+namespace {
+
+/// The page that users are promised: names, aliases and defaults of every training flag.
+nlohmann::json promised_flags() {
+  return load_json_file(APUS_SOURCE_DIR "/tests/data/cli/flags.json");
+}
+
+TEST(FlagTable, HoldsEveryPromisedFlagWithItsDefault) {
+  const FlagTable table = training_flags();
+  const nlohmann::json promised = promised_flags();
+  EXPECT_GT(promised.size(), 100u);
+  for (const auto& row : promised) {
+    const std::string name = row.at("name");
+    const Flag* flag = table.find(name);
+    ASSERT_NE(flag, nullptr) << "--" << name;
+    EXPECT_EQ(flag->name, name);
+    EXPECT_EQ(flag->default_text, row.at("default")) << "--" << name;
+    for (const std::string alias : row.at("aliases")) EXPECT_EQ(table.find(alias), flag) << "--" << alias;
+  }
+}
+
+TEST(FlagTable, HoldsNothingThatIsNotPromised) {
+  std::set<std::string> promised;
+  for (const auto& row : promised_flags()) promised.insert(row.at("name").get<std::string>());
+  const std::set<std::string> inference = {"max_new_tokens", "result_path", "infer_backend"};
+  for (const Flag& flag : training_flags().flags()) {
+    if (flag.status == FlagStatus::kNoEffect || inference.contains(flag.name)) continue;
+    EXPECT_TRUE(promised.contains(flag.name)) << "--" << flag.name;
+  }
+}
+
+TEST(FlagTable, DashesCountAsUnderscores) {
+  const FlagTable table = training_flags();
+  EXPECT_EQ(table.find("learning-rate"), table.find("learning_rate"));
+  EXPECT_EQ(table.find("learning.rate"), nullptr);
+}
+
+TEST(FlagTable, ANameThatStandsTwiceIsABug) {
+  using enum FlagKind;
+  EXPECT_THROW(FlagTable({acts("a", kText, "", ""), also({"a"}, acts("b", kText, "", ""))}), Error);
+}
+
+TEST(FlagTable, EveryFlagHasAHelpLineAndAGroup) {
+  for (const FlagTable& table : {training_flags(), launch_flags()}) {
+    for (const Flag& flag : table.flags()) {
+      EXPECT_FALSE(flag.group.empty()) << flag.name;
+      if (flag.status != FlagStatus::kNoEffect) EXPECT_FALSE(flag.help.empty()) << flag.name;
+    }
+  }
+}
+
+TEST(HelpText, ListsEveryFlagWithItsDefaultInOneColumn) {
+  const std::string text = help_text("dpo", "Trains.", training_flags());
+  EXPECT_EQ(text.find("Usage: apus dpo [flags]\nTrains.\n"), 0u);
+  for (const Flag& flag : training_flags().flags()) EXPECT_NE(text.find("--" + flag.name), text.npos) << flag.name;
+  EXPECT_NE(text.find("\n  --lora_rank                       8                   rank of a new adapter\n"), text.npos);
+  EXPECT_NE(text.find("--max_grad_norm, --gradient_clipping"), text.npos);
+  EXPECT_NE(text.find("fill each row with several examples [not supported yet]"), text.npos);
+}
+
+TEST(HelpText, HasTheHeadingsThatUsersLookFor) {
+  const std::string text = help_text("dpo", "", training_flags());
+  for (const char* heading : {"deepspeed", "fsdp", "megatron", "preferences (DPO)"}) {
+    EXPECT_NE(text.find(std::string("\n") + heading + ":\n"), text.npos) << heading;
+  }
+}
+
+}  // namespace
+}  // namespace apus::cli

@@ -1,0 +1,171 @@
+#include <gtest/gtest.h>
+
+#include "apus/base/error.h"
+#include "apus/cli/flag_values.h"
+#include "tests/support/temporary_folder.h"
+
+namespace apus::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+FlagValues parse(const Words& arguments) {
+  return parse_flags(arguments, training_flags());
+}
+
+template <typename Kind>
+std::string refusal(const Words& arguments) {
+  try {
+    parse(arguments);
+  } catch (const Kind& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return std::string("another type: ") + error.what();
+  }
+  return "accepted";
+}
+
+TEST(ParseFlags, TakesBothSpellings) {
+  const FlagValues values = parse({"--lora_rank", "64", "--lora_alpha=128", "--model=a=b"});
+  EXPECT_EQ(values.find("lora_rank")->integer(), 64);
+  EXPECT_EQ(values.find("lora_alpha")->number(), 128);
+  EXPECT_EQ(values.find("model")->text(), "a=b");
+  EXPECT_FALSE(values.has("lora_dropout"));
+}
+
+TEST(ParseFlags, BooleansInAnyCaseAndBare) {
+  for (const char* word : {"true", "True", "TRUE", "1", "yes", "Yes"}) {
+    EXPECT_TRUE(parse({"--strict", word}).find("strict")->boolean()) << word;
+  }
+  for (const char* word : {"false", "False", "0", "no", "NO"}) {
+    EXPECT_FALSE(parse({"--strict", word}).find("strict")->boolean()) << word;
+  }
+  const FlagValues bare = parse({"--strict", "--overwrite", "--bf16", "false"});
+  EXPECT_TRUE(bare.find("strict")->boolean());
+  EXPECT_TRUE(bare.find("overwrite")->boolean());
+  EXPECT_FALSE(bare.find("bf16")->boolean());
+}
+
+TEST(ParseFlags, ListsByCommasOrSpaces) {
+  const Words projections = {"q_proj", "v_proj", "k_proj"};
+  EXPECT_EQ(parse({"--target_modules", "q_proj,v_proj,k_proj"}).find("target_modules")->list(), projections);
+  EXPECT_EQ(parse({"--target_modules", "q_proj", "v_proj", "k_proj"}).find("target_modules")->list(), projections);
+  EXPECT_EQ(parse({"--target_modules", "q_proj v_proj,k_proj"}).find("target_modules")->list(), projections);
+}
+
+TEST(ParseFlags, FilesOfADatasetMayHoldSpaces) {
+  const FlagValues values = parse({"--dataset", "a b.jsonl", "c.jsonl#10,d.jsonl", "--seed", "1"});
+  EXPECT_EQ(values.find("dataset")->list(FlagKind::kPaths), (Words{"a b.jsonl", "c.jsonl#10", "d.jsonl"}));
+  EXPECT_EQ(values.find("seed")->integer(), 1);
+}
+
+TEST(ParseFlags, AliasesAreTheSameFlag) {
+  EXPECT_EQ(parse({"--gradient_clipping", "0.5"}).find("max_grad_norm")->number(), 0.5);
+  EXPECT_EQ(refusal<ConfigError>({"--gradient_clipping", "0.5", "--max_grad_norm", "1"}),
+            "--max_grad_norm and --gradient_clipping are the same flag; give one of them");
+}
+
+TEST(ParseFlags, AnUnknownFlagNamesTheNearest) {
+  EXPECT_EQ(refusal<ConfigError>({"--lora_rnak", "8"}), "unknown flag --lora_rnak (did you mean 'lora_rank'?)");
+  EXPECT_EQ(refusal<ConfigError>({"--zzzzzzzzzzzz", "8"}), "unknown flag --zzzzzzzzzzzz");
+}
+
+TEST(ParseFlags, ALaunchersFlagSaysWhereItBelongs) {
+  EXPECT_NE(refusal<ConfigError>({"--nproc_per_node", "4"}).find("belongs to `apus launch`"), std::string::npos);
+}
+
+TEST(ParseFlags, NotANumberNamesFlagAndValue) {
+  for (const Words& arguments : {Words{"--lora_rank", "eight"}, Words{"--learning_rate", "1e-4x"},
+                                 Words{"--lora_rank", "8.5"}, Words{"--learning_rate=nan"}, Words{"--max_steps", ""}}) {
+    const std::string message = refusal<ConfigError>(arguments);
+    const std::string flag = arguments[0].substr(0, arguments[0].find('='));
+    EXPECT_NE(message.find(flag), message.npos) << message;
+    if (arguments.size() > 1) EXPECT_NE(message.find("'" + arguments[1] + "'"), message.npos) << message;
+  }
+  EXPECT_NE(refusal<ConfigError>({"--strict", "perhaps"}).find("perhaps"), std::string::npos);
+}
+
+TEST(ParseFlags, RepeatedMissingAndStrayWordsAreRefused) {
+  EXPECT_EQ(refusal<ConfigError>({"--seed", "1", "--seed", "2"}), "--seed is given twice; give it once");
+  EXPECT_EQ(refusal<ConfigError>({"--model", "--seed", "1"}), "--model needs a value");
+  EXPECT_EQ(refusal<ConfigError>({"--seed"}), "--seed needs a value");
+  EXPECT_EQ(refusal<ConfigError>({"--dataset", ","}), "--dataset needs at least one word");
+  EXPECT_EQ(refusal<ConfigError>({"--model", "my", "model"}),
+            "'model' belongs to no flag (before it: my); flags begin with --, and a value with spaces needs quotes");
+}
+
+TEST(ParseFlags, NegativeNumbersAreValues) {
+  EXPECT_EQ(parse({"--max_steps", "-1"}).find("max_steps")->integer(), -1);
+}
+
+TEST(ParseFlags, WhatIsNotBuiltYetIsAcceptedAtItsDefaultOnly) {
+  parse({"--full_determinism", "false", "--packing=no", "--merge_lora", "False", "--fp16", "0", "--loss_type",
+         "sigmoid", "--label_smoothing", "0.0", "--tensor_parallel_size", "1", "--load_best_model_at_end", "false",
+         "--optim", "adamw_torch", "--quant_method", "none", "--report_to", "none", "--sequence_parallel", "false",
+         "--disable_dropout", "true", "--discopop_tau", "0.05", "--train_type", "lora", "--rpo_alpha", "none"});
+  for (const Words& arguments :
+       {Words{"--packing", "true"}, Words{"--fp16", "true"}, Words{"--loss_type", "ipo"}, Words{"--report_to", "tensorboard"},
+        Words{"--label_smoothing", "0.1"}, Words{"--tensor_parallel_size", "2"}, Words{"--optim", "adamw_bf16"},
+        Words{"--train_type", "full"}, Words{"--quant_bits", "4"}, Words{"--report_to", "none", "tensorboard"},
+        Words{"--fsdp", "full_shard auto_wrap"}, Words{"--merge_lora"}, Words{"--ref_model", "other"},
+        Words{"--load_best_model_at_end", "true"}, Words{"--packing_length", "512"}}) {
+    const std::string message = refusal<NotSupported>(arguments);
+    EXPECT_EQ(message.find(arguments[0]), 0u) << message;
+    EXPECT_NE(message.find("is not supported yet"), message.npos) << message;
+  }
+}
+
+TEST(ParseFlags, NonsenseForWhatIsNotBuiltYetIsNotANumber) {
+  EXPECT_NE(refusal<ConfigError>({"--label_smoothing", "some"}).find("'some'"), std::string::npos);
+}
+
+TEST(ParseFlags, WordsOutsideAChoiceAreRefused) {
+  EXPECT_EQ(refusal<ConfigError>({"--ddp_backend", "mpi"}), "--ddp_backend mpi is not one of nccl, gloo");
+  EXPECT_EQ(parse({"--ddp_backend", "gloo"}).find("ddp_backend")->text(), "gloo");
+}
+
+TEST(ParseFlags, FlagsWithoutEffectAreNamedInOneLine) {
+  const FlagTable table = training_flags();
+  const FlagValues values = parse({"--use_fast_tokenizer", "true", "--attn_impl", "flash_attn", "--seed", "3"});
+  EXPECT_EQ(no_effect_line(values, table),
+            "Without effect here, meant for Python programs: --attn_impl, --use_fast_tokenizer");
+  EXPECT_EQ(no_effect_line(parse({"--seed", "3"}), table), "");
+}
+
+/// A configuration file of its own.
+class ConfigFile : public testing::Test {
+ protected:
+  std::string write(std::string_view json) { return folder_.put("job.json", json).string(); }
+  TemporaryFolder folder_;
+};
+
+TEST_F(ConfigFile, FlagsOfTheCommandLineWin) {
+  const std::string path = write(R"({"lora_rank": 16, "seed": 7, "bf16": true, "max_length": null,
+      "target_modules": ["q_proj", "v_proj"], "lr_scheduler_kwargs": {"min_lr": 1e-6}, "gradient_clipping": 0.5})");
+  const FlagValues values = parse({"--config", path, "--seed", "9"});
+  EXPECT_EQ(values.find("seed")->integer(), 9);
+  EXPECT_EQ(values.find("lora_rank")->integer(), 16);
+  EXPECT_TRUE(values.find("bf16")->boolean());
+  EXPECT_FALSE(values.has("max_length"));
+  EXPECT_EQ(values.find("target_modules")->list(), (Words{"q_proj", "v_proj"}));
+  EXPECT_EQ(values.find("lr_scheduler_kwargs")->text(), R"({"min_lr":1e-06})");
+  EXPECT_EQ(values.find("max_grad_norm")->number(), 0.5);
+}
+
+TEST_F(ConfigFile, MistakesNameTheFile) {
+  const std::string unknown = write(R"({"lora_rnak": 8})");
+  EXPECT_EQ(refusal<ConfigError>({"--config", unknown}),
+            "unknown flag --lora_rnak in " + unknown + " (did you mean 'lora_rank'?)");
+  const std::string word = write(R"({"lora_rank": "eight"})");
+  const std::string message = refusal<ConfigError>({"--config", word});
+  EXPECT_NE(message.find("lora_rank in " + word), message.npos) << message;
+  EXPECT_NE(refusal<ConfigError>({"--config", write("[1]")}).find("expected an object"), std::string::npos);
+  EXPECT_NE(refusal<ConfigError>({"--config", write(R"({"config": "b.json"})")}).find("cannot name another"),
+            std::string::npos);
+  EXPECT_NE(refusal<DataError>({"--config", write("{")}).find("job.json"), std::string::npos);
+  EXPECT_NE(refusal<NotSupported>({"--config", write(R"({"packing": true})")}).find("not supported yet"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace apus::cli

@@ -1,0 +1,174 @@
+#include "apus/cli/training_command.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apus/base/error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace apus::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+template <typename Kind, typename Action>
+std::string refusal(Action action) {
+  try {
+    action();
+  } catch (const Kind& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return std::string("another type: ") + error.what();
+  }
+  return "accepted";
+}
+
+/// A job's options as args.json would hold them.
+nlohmann::ordered_json arguments_of(const Words& words) {
+  return train::to_json(parse_training_command(words).job);
+}
+
+TEST(TrainingCommand, TheDefaultsOfTheTableAreTheJobs) {
+  // Numbers and words of the table are compared with the fields that nothing has been bound to.
+  const nlohmann::ordered_json job = train::to_json(train::DpoJobOptions{});
+  const FlagTable table = training_flags();
+  int compared = 0;
+  for (const Flag& flag : table.flags()) {
+    if (flag.status != FlagStatus::kActs || !job.contains(flag.name) || job.at(flag.name).is_null()) continue;
+    const nlohmann::ordered_json& value = job.at(flag.name);
+    const FlagValue shown{.shown = flag.name, .words = {flag.default_text}};
+    if (value.is_boolean() && flag.default_text != "auto" && flag.name != "padding_free") {
+      EXPECT_EQ(shown.boolean(), value.get<bool>()) << flag.name;
+    } else if (value.is_number()) {
+      EXPECT_EQ(shown.number(), value.get<double>()) << flag.name;
+    } else {
+      continue;
+    }
+    ++compared;
+  }
+  EXPECT_GE(compared, 30);
+}
+
+TEST(TrainingCommand, EveryActingFlagReachesTheJob) {
+  const std::map<std::string, std::string> words = {
+      {"torch_dtype", "float32"},    {"truncation_strategy", "left"}, {"lr_scheduler_type", "linear"},
+      {"dpo_reduction", "microbatch"}, {"lora_dtype", "bf16"},        {"rlhf_type", "dpo"},
+      {"ddp_backend", "gloo"},       {"deepspeed", "zero2"},          {"resume_from_checkpoint", "none"}};
+  const nlohmann::ordered_json before = arguments_of({});
+  const FlagTable table = training_flags();
+  for (const Flag& flag : table.flags()) {
+    const bool beside = flag.name == "config" || flag.name == "rlhf_type" || flag.name == "device_map" ||
+                        flag.name == "ddp_backend";
+    if (flag.status != FlagStatus::kActs || beside) continue;
+    std::string word = words.contains(flag.name) ? words.at(flag.name) : "77";
+    if (flag.kind == FlagKind::kBoolean) word = before.at(flag.name) == true ? "false" : "true";
+    const nlohmann::ordered_json after = arguments_of({"--" + flag.name, word});
+    EXPECT_NE(after.at(flag.name), before.at(flag.name)) << "--" << flag.name << " " << word;
+    for (const auto& [key, value] : after.items()) {
+      if (key != flag.name) EXPECT_EQ(value, before.at(key)) << "--" << flag.name << " changed " << key;
+    }
+  }
+}
+
+TEST(TrainingCommand, TheMainJobsFlagsAreTakenUnchanged) {
+  const TrainingCommand command = parse_training_command(
+      {"--model", "DIR", "--dataset", "FILE.jsonl", "--train_type", "lora", "--lora_rank", "64", "--lora_alpha", "128",
+       "--target_modules", "q_proj,v_proj,k_proj,o_proj,gate_proj,up_proj,down_proj", "--output_dir", "OUT",
+       "--deepspeed", "zero2", "--per_device_train_batch_size", "1", "--gradient_accumulation_steps", "16",
+       "--num_train_epochs", "3", "--learning_rate", "5e-5", "--warmup_ratio", "0.03", "--max_length", "4096",
+       "--save_steps", "200", "--logging_steps", "10", "--eval_steps", "200", "--bf16", "true",
+       "--dataloader_num_workers", "8", "--ddp_timeout", "1800", "--report_to", "none", "--use_fast_tokenizer", "true"});
+  const train::DpoJobOptions job = train::resolve_dpo_job(command.job, 4);
+  EXPECT_EQ(job.target_modules.size(), 7u);
+  EXPECT_EQ(job.learning_rate, 5e-5);
+  EXPECT_EQ(job.max_length, 4096);
+  EXPECT_EQ(job.torch_dtype, "bfloat16");
+  EXPECT_EQ(job.deepspeed, "zero2");
+  EXPECT_EQ(job.gradient_accumulation_steps, 16);
+  EXPECT_EQ(command.notes, Words{"Without effect here, meant for Python programs: --use_fast_tokenizer"});
+  ASSERT_EQ(command.warnings.size(), 1u);
+  EXPECT_EQ(command.warnings[0].find("--eval_steps is given, but neither --val_dataset nor"), 0u);
+}
+
+TEST(TrainingCommand, EvalStepsWithDataIsNoWarning) {
+  EXPECT_TRUE(parse_training_command({"--eval_steps", "2", "--val_dataset", "v.jsonl"}).warnings.empty());
+  EXPECT_TRUE(parse_training_command({"--eval_steps", "2", "--split_dataset_ratio", "0.1"}).warnings.empty());
+  EXPECT_TRUE(parse_training_command({}).warnings.empty());
+}
+
+TEST(TrainingCommand, WordsOfTheTableMeanTheDefault) {
+  const nlohmann::ordered_json before = arguments_of({});
+  EXPECT_EQ(arguments_of({"--save_total_limit", "none", "--target_modules", "all-linear", "--deepspeed", "none",
+                          "--gradient_checkpointing", "auto", "--torch_dtype", "auto", "--adapters", "none"}),
+            before);
+}
+
+TEST(TrainingCommand, DtypesHaveOtherSpellings) {
+  EXPECT_EQ(arguments_of({"--torch_dtype", "bf16"}).at("torch_dtype"), "bfloat16");
+  EXPECT_EQ(arguments_of({"--torch_dtype", "torch.float32"}).at("torch_dtype"), "float32");
+  EXPECT_EQ(arguments_of({"--lora_dtype", "bf16"}).at("lora_dtype"), "bfloat16");
+  EXPECT_EQ(refusal<NotSupported>([] { parse_training_command({"--torch_dtype", "fp16"}); }),
+            "--torch_dtype float16 is not supported yet; take bfloat16");
+}
+
+TEST(TrainingCommand, ResumeTakesBooleans) {
+  EXPECT_EQ(arguments_of({"--resume_from_checkpoint", "true"}).at("resume_from_checkpoint"), "auto");
+  EXPECT_EQ(arguments_of({"--resume_from_checkpoint", "False"}).at("resume_from_checkpoint"), "none");
+}
+
+TEST(TrainingCommand, OtherPresetsAreRefusedByName) {
+  for (const std::string preset : {"zero1", "zero3", "zero2_offload", "ds_config.json"}) {
+    const auto resolve = [&] {
+      train::resolve_dpo_job(
+          parse_training_command({"--model", "m", "--dataset", "d", "--deepspeed", preset}).job, 1);
+    };
+    const std::string message = refusal<NotSupported>(resolve);
+    EXPECT_EQ(message.find("--deepspeed " + preset + " is not supported yet"), 0u) << message;
+  }
+}
+
+TEST(ChooseDevice, TheCpuIsTakenAndSaid) {
+  const TrainingCommand plain;
+  EXPECT_EQ(choose_device(plain, {.state = GpuState::kNone, .reason = "no GPU here"}),
+            "Training on the CPU: no GPU here");
+  EXPECT_EQ(choose_device(plain, {.state = GpuState::kHidden, .reason = "hidden"}), "Training on the CPU: hidden");
+  const TrainingCommand gloo{.ddp_backend = "gloo"};
+  EXPECT_EQ(choose_device(gloo, {.state = GpuState::kUsable, .count = 4}), "Training on the CPU: --ddp_backend gloo");
+  EXPECT_EQ(choose_device(gloo, {.state = GpuState::kUnusable, .reason = "x"}),
+            "Training on the CPU: --ddp_backend gloo");
+}
+
+TEST(ChooseDevice, WhatCannotWorkNamesTheRemedy) {
+  const std::string unusable = refusal<ConfigError>([] {
+    choose_device({}, {.state = GpuState::kUnusable, .reason = "the driver is too old"});
+  });
+  EXPECT_EQ(unusable.find("the driver is too old; to train on the CPU all the same"), 0u) << unusable;
+  const std::string usable = refusal<NotSupported>([] { choose_device({}, {.state = GpuState::kUsable, .count = 4}); });
+  EXPECT_NE(usable.find("CUDA_VISIBLE_DEVICES="), usable.npos) << usable;
+  EXPECT_NE(usable.find("--ddp_backend gloo"), usable.npos) << usable;
+  const std::string nccl = refusal<ConfigError>([] {
+    choose_device({.ddp_backend = "nccl"}, {.state = GpuState::kNone, .reason = "no GPU here"});
+  });
+  EXPECT_EQ(nccl, "--ddp_backend nccl needs a GPU: no GPU here; give --ddp_backend gloo to train on the CPU");
+}
+
+TEST(CheckWorld, DeviceMapNeedsRanks) {
+  const TrainingCommand command = parse_training_command({"--device_map", "auto"});
+  EXPECT_EQ(refusal<ConfigError>([&] { check_world(command, 1); }).find("--device_map auto"), 0u);
+  check_world(command, 2);
+  EXPECT_EQ(command.notes, Words{"Without effect: --device_map; each rank has one device"});
+}
+
+TEST(TaskOfData, FollowsTheColumns) {
+  const TemporaryFolder folder;
+  const auto task = [&](std::string_view row) { return task_of_data(folder.put("a.jsonl", row).string()); };
+  EXPECT_EQ(task(R"({"prompt": "a", "chosen": "b", "rejected": "c"})"), "dpo");
+  EXPECT_EQ(task(R"({"messages": [], "rejected_response": "c"})"), "dpo");
+  EXPECT_EQ(task(R"({"messages": []})"), std::nullopt);
+  EXPECT_NE(refusal<DataError>([&] { task("[1]\n"); }).find("a.jsonl:1: "), std::string::npos);
+  EXPECT_NE(refusal<DataError>([&] { task("\n"); }).find("no row"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace apus::cli
