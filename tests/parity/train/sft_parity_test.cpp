@@ -1,0 +1,143 @@
+// SFT trajectories against transformers' Trainer: full fine-tuning (kind sft) and LoRA (kind lora).
+#include <gtest/gtest.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+#include <optional>
+
+#include "apus/base/json.h"
+#include "apus/base/safetensors.h"
+#include "apus/data/collator.h"
+#include "apus/models/pretrained.h"
+#include "apus/optim/schedule.h"
+#include "apus/peft/adapter_file.h"
+#include "apus/train/trainer.h"
+#include "tests/support/case_folder.h"
+#include "tests/support/rank_threads.h"
+
+namespace apus::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> cases_of(const std::string& kind) {
+  return cases::find_cases(kind, [](const fs::path& folder) { return fs::exists(folder / "trajectory.json"); });
+}
+
+at::Tensor read_floats(const TensorView& view) {
+  at::Tensor values = at::empty(view.shape, at::kFloat);
+  std::memcpy(values.mutable_data_ptr(), view.data.data(), view.data.size());
+  return values;
+}
+
+/// The micro-batches of one step of batches.json, padded on the right with id 0.
+std::vector<data::Batch> step_batches(const nlohmann::json& step) {
+  std::vector<data::Batch> batches;
+  for (const auto& micro_batch : step) {
+    std::vector<data::SftRow> rows;
+    std::vector<int64_t> ordinals;
+    for (const auto& row : micro_batch) {
+      ordinals.push_back(static_cast<int64_t>(rows.size()));
+      rows.push_back({.input_ids = row.at("input_ids"), .labels = row.at("labels")});
+    }
+    batches.push_back(data::collate_sft(rows, ordinals, {}));
+  }
+  return batches;
+}
+
+train::TrainerOptions options_of(const nlohmann::json& numbers) {
+  train::TrainerOptions options;
+  options.update = {.beta1 = numbers.at("adam_beta1"),
+                    .beta2 = numbers.at("adam_beta2"),
+                    .epsilon = numbers.at("adam_epsilon"),
+                    .weight_decay = numbers.at("weight_decay"),
+                    .max_grad_norm = numbers.at("max_grad_norm")};
+  return options;
+}
+
+optim::LrSchedule schedule_of(const nlohmann::json& numbers) {
+  const int64_t steps = numbers.at("num_steps");
+  return optim::LrSchedule({.type = numbers.at("lr_scheduler_type"),
+                            .learning_rate = numbers.at("learning_rate"),
+                            .total_steps = steps,
+                            .warmup_steps = optim::resolve_warmup_steps(steps, {.warmup_ratio = numbers.at("warmup_ratio")})});
+}
+
+/// Runs the whole trajectory and compares each step; the engine is left after the last one.
+void expect_steps(parallel::ShardedModel& engine, const fs::path& folder, std::vector<std::string> adapters) {
+  const nlohmann::json trajectory = load_json_file(folder / "trajectory.json");
+  const nlohmann::json batches = load_json_file(cases::require_for_case(folder, "batches.json"));
+  const nlohmann::json& numbers = trajectory.at("hyperparameters");
+  SystemClock clock;
+  NullLogger logger;
+  train::Trainer trainer(engine, std::make_shared<train::SftObjective>(std::move(adapters)), options_of(numbers),
+                         {.clock = &clock, .logger = &logger});
+  const optim::LrSchedule schedule = schedule_of(numbers);
+  for (size_t step = 0; step < trajectory.at("steps").size(); ++step) {
+    const nlohmann::json& wanted = trajectory.at("steps")[step];
+    const train::StepReport found = trainer.step(step_batches(batches.at("steps")[step]), schedule.lr(static_cast<int64_t>(step)));
+    const std::string what = cases::case_name(folder) + detail::concat(", step ", step);
+    EXPECT_NEAR(found.loss, wanted.at("loss").get<double>(), 1e-5 * wanted.at("loss").get<double>()) << what;
+    EXPECT_NEAR(found.grad_norm, wanted.at("grad_norm").get<double>(), 1e-5 * wanted.at("grad_norm").get<double>()) << what;
+    EXPECT_NEAR(found.learning_rate, wanted.at("learning_rate").get<double>(), 1e-12) << what;
+  }
+}
+
+/// How close final weights must be.
+struct FinalTolerance {
+  double nearly_all;  ///< for 99.9 % of the elements
+  double all;
+};
+
+void expect_final(parallel::ShardedModel& engine, const SafetensorsFile& golden, FinalTolerance tolerance,
+                  const std::function<std::string(const std::string&)>& key) {
+  double total = 0, outside = 0, worst = 0;
+  for (const auto& parameter : engine.gather_masters()) {
+    const at::Tensor difference = (parameter.tensor - read_floats(golden.at(key(parameter.name)))).abs();
+    total += static_cast<double>(difference.numel());
+    outside += difference.gt(tolerance.nearly_all).sum().item<double>();
+    worst = std::max(worst, difference.max().item<double>());
+  }
+  EXPECT_LE(outside, 1e-3 * total) << golden.path();
+  EXPECT_LE(worst, tolerance.all) << golden.path();
+}
+
+models::PretrainedModel load_base(const fs::path& folder) {
+  models::ModelRegistry registry;
+  models::register_builtin_models(registry);
+  return models::load_pretrained(cases::require_for_case(folder, "base/config.json").parent_path(), registry);
+}
+
+TEST(SftParity, FullFineTuningEqualsTransformers) {
+  for (const fs::path& folder : cases_of("sft")) {
+    const auto base = load_base(folder);
+    nn::make_trainable(*base.model);
+    const auto dp = comm::GlooCommunicator::create(comm::make_hash_store(), {});
+    parallel::ShardedModel engine(*base.model, *dp, {});
+    expect_steps(engine, folder, {});
+    expect_final(engine, SafetensorsFile(folder / "final.safetensors"), {2e-6, 1e-3}, [](const std::string& name) { return name; });
+  }
+}
+
+TEST(SftParity, LoraTrajectoryEqualsTransformersWithPeft) {
+  cases::NotRunCases not_run;
+  for (const fs::path& folder : cases_of("lora")) {
+    const auto base = load_base(folder);
+    try {
+      peft::load_adapter((folder / "adapter").string(), *base.model, "default");
+    } catch (const NotSupported& error) {
+      not_run.add(cases::case_name(folder), error.what());
+      continue;
+    }
+    const auto dp = comm::GlooCommunicator::create(comm::make_hash_store(), {});
+    parallel::ShardedModel engine(*base.model, *dp, {});
+    expect_steps(engine, folder, {"default"});
+    expect_final(engine, SafetensorsFile(folder / "final_adapter.safetensors"), {5e-6, 5e-6},
+                 [](const std::string& name) { return peft::adapter_key(name, "default"); });
+  }
+}
+
+}  // namespace
+}  // namespace apus::testing
