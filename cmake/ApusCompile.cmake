@@ -14,13 +14,15 @@ endif()
 find_program(APUS_MOLD mold)
 
 add_library(apus_options INTERFACE)
-target_compile_options(apus_options INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+target_compile_options(apus_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter;-Wno-missing-field-initializers>")
 target_include_directories(apus_options INTERFACE
   $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/src>)
 if(APUS_MOLD)
   target_link_options(apus_options INTERFACE -fuse-ld=mold)
 endif()
 foreach(sanitizer IN LISTS APUS_SANITIZE)
-  target_compile_options(apus_options INTERFACE -fsanitize=${sanitizer} -fno-omit-frame-pointer -g1)
+  target_compile_options(apus_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${sanitizer};-fno-omit-frame-pointer;-g1>")
   target_link_options(apus_options INTERFACE -fsanitize=${sanitizer})
 endforeach()
