@@ -1,0 +1,62 @@
+#include "apus/parallel/group_plan.h"
+
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include "apus/base/error.h"
+
+namespace apus::parallel {
+namespace {
+
+nn::NamedParameter parameter(const std::string& name, int64_t elements, at::ScalarType dtype = at::kFloat) {
+  return {name, at::ones({elements}, dtype).set_requires_grad(true)};
+}
+
+std::string text(const std::vector<std::vector<memory::GroupParameter>>& groups) {
+  std::string result;
+  for (const auto& group : groups) {
+    for (const auto& item : group) result += item.name;
+    result += "|";
+  }
+  return result;
+}
+
+TEST(GroupPlan, OneBucketTakesAllFromTheLastUnitOn) {
+  const ModelUnits model{{{parameter("e", 10)}, {parameter("a", 10)}, {parameter("h", 10)}}};
+  EXPECT_EQ(text(plan_groups(model, 1000)), "hae|");
+}
+
+TEST(GroupPlan, UnitsAreNeverSplitAndBucketsStayWithinTheirSize) {
+  const ModelUnits model{{{parameter("e", 50)}, {parameter("a", 10), parameter("b", 10)}, {parameter("h", 10)}}};
+  EXPECT_EQ(text(plan_groups(model, 30)), "hab|e|");
+  EXPECT_EQ(text(plan_groups(model, 1)), "h|ab|e|");
+}
+
+TEST(GroupPlan, ATiedWeightBelongsToTheUnitThatCompletesLast) {
+  // pitfalls.md row 29
+  const nn::NamedParameter tied = parameter("e", 10);
+  const ModelUnits model{{{tied}, {parameter("a", 10)}, {parameter("n", 1), tied}}};
+  EXPECT_EQ(text(plan_groups(model, 10)), "n|a|e|");
+}
+
+TEST(GroupPlan, FrozenParametersAreLeftOut) {
+  ModelUnits model{{{parameter("e", 10)}, {parameter("a", 10)}, {parameter("h", 10)}}};
+  model.units[0][0].tensor.set_requires_grad(false);
+  EXPECT_EQ(text(plan_groups(model, 1000)), "ha|");
+}
+
+TEST(GroupPlan, DtypesNeverShareAGroup) {
+  // pitfalls.md row 12
+  const ModelUnits model{{{parameter("e", 4)}, {parameter("a", 4, at::kBFloat16), parameter("b", 4)}, {}}};
+  EXPECT_EQ(text(plan_groups(model, 1000)), "be|a|");
+}
+
+TEST(GroupPlan, NothingTrainableIsAnError) {
+  ModelUnits model{{{parameter("e", 10)}, {}, {}}};
+  model.units[0][0].tensor.set_requires_grad(false);
+  EXPECT_THROW(plan_groups(model, 1000), ConfigError);
+  EXPECT_THROW(plan_groups(ModelUnits{{{parameter("e", 1)}}}, 0), ConfigError);
+}
+
+}  // namespace
+}  // namespace apus::parallel

@@ -1,0 +1,112 @@
+#include "apus/parallel/sharded_model.h"
+
+#include <gtest/gtest.h>
+
+#include "apus/base/error.h"
+#include "tests/support/tensor_checks.h"
+#include "tests/support/tiny_batches.h"
+
+namespace apus::parallel {
+namespace {
+
+using testing::tiny_batch;
+using testing::tiny_qwen2;
+
+class ShardedModelTest : public ::testing::Test {
+ protected:
+  at::Tensor loss(ShardedModel& engine) {
+    nn::PassContext context{.rows = batch_.layout};
+    const at::Tensor hidden = engine.forward(batch_.tokens_T, context);
+    return engine.token_log_probs(hidden.index_select(0, batch_.target_rows_M), batch_.targets_M, context).sum().neg();
+  }
+
+  std::unique_ptr<comm::Communicator> dp_ = comm::make_fake_communicator({});
+  std::unique_ptr<models::Qwen2> model_ = tiny_qwen2();
+  data::Batch batch_ = tiny_batch();
+};
+
+TEST_F(ShardedModelTest, UpdatesLowerTheLoss) {
+  ShardedModel engine(*model_, *dp_, {});
+  const double before = loss(engine).item<double>();
+  for (int step = 0; step < 5; ++step) {
+    engine.backward(loss(engine), MicroBatchPlace::kLast);
+    EXPECT_GT(engine.update({.lr = 1e-2}), 0.0);
+  }
+  EXPECT_LT(loss(engine).item<double>(), before);
+  EXPECT_EQ(engine.updates(), 5);
+}
+
+TEST_F(ShardedModelTest, ClippingScalesTheStepButReportsTheWholeNorm) {
+  // pitfalls.md row 23: the norm was right, but nothing was clipped
+  ShardedModel engine(*model_, *dp_, {});
+  engine.backward(loss(engine), MicroBatchPlace::kLast);
+  const at::Tensor grad = engine.groups()[0]->reduced_grad().clone();
+  const double norm = engine.update({.lr = 0.0, .beta1 = 0.0, .beta2 = 0.0, .weight_decay = 0.0, .max_grad_norm = 0.5});
+  EXPECT_NEAR(norm, grad.norm().item<double>(), 1e-4 * norm);
+  testing::expect_close(engine.groups()[0]->exp_avg(), grad.mul(0.5 / (norm + 1e-6)), {1e-7, 1e-5}, "clipped moment");
+}
+
+TEST_F(ShardedModelTest, ANormThatIsNotFiniteChangesNothing) {
+  // pitfalls.md row 49
+  ShardedModel engine(*model_, *dp_, {});
+  const at::Tensor before = engine.groups()[0]->flat_params().clone();
+  engine.backward(loss(engine).mul(std::numeric_limits<double>::infinity()), MicroBatchPlace::kLast);
+  EXPECT_FALSE(std::isfinite(engine.update({.lr = 1.0})));
+  EXPECT_TRUE(engine.groups()[0]->flat_params().equal(before));
+  EXPECT_EQ(engine.updates(), 0);
+}
+
+TEST_F(ShardedModelTest, ALossWithoutATapeContributesZeros) {
+  ShardedModel engine(*model_, *dp_, {});
+  engine.backward(at::zeros({}), MicroBatchPlace::kLast);
+  EXPECT_EQ(engine.update({.lr = 1e-3}), 0.0);
+}
+
+TEST_F(ShardedModelTest, MastersComeByNameAndTiedWeightsOnce) {
+  ShardedModel engine(*model_, *dp_, {});
+  int embeddings = 0;
+  for (const auto& parameter : engine.gather_masters()) embeddings += parameter.name == "model.embed_tokens.weight";
+  EXPECT_EQ(embeddings, 1);
+  EXPECT_EQ(engine.trainable_elements(), model_->named_parameters().size() ? [&] {
+    int64_t sum = 0;
+    for (const auto& parameter : model_->named_parameters()) sum += parameter.tensor.numel();
+    return sum;
+  }() : 0);
+}
+
+TEST_F(ShardedModelTest, OptimizerStatesGoOutAndComeBack) {
+  ShardedModel engine(*model_, *dp_, {.policy = Zero2()});
+  engine.backward(loss(engine), MicroBatchPlace::kLast);
+  engine.update({.lr = 1e-2});
+  const auto saved = engine.optimizer_states();
+  const at::Tensor master = saved[0].master.clone(), moment = saved[0].exp_avg.clone();
+  engine.backward(loss(engine), MicroBatchPlace::kLast);
+  engine.update({.lr = 1e-2});
+  engine.optimizer_states()[0].master.copy_(master);
+  engine.optimizer_states()[0].exp_avg.copy_(moment);
+  engine.load_finished(1);
+  EXPECT_TRUE(engine.groups()[0]->flat_params().slice(0, 0, master.numel()).equal(master));
+  EXPECT_EQ(engine.updates(), 1);
+}
+
+TEST_F(ShardedModelTest, AModelWithNothingToTrainIsRefused) {
+  for (auto& parameter : model_->named_parameters()) parameter.tensor.set_requires_grad(false);
+  EXPECT_THROW(ShardedModel(*model_, *dp_, {}), ConfigError);
+}
+
+TEST_F(ShardedModelTest, OneRankOfFourTrainsItsShardOnAFakeCommunicator) {
+  const auto fake = comm::make_fake_communicator({.rank = 1, .size = 4});
+  ShardedModel engine(*model_, *fake, {.policy = Zero2()});
+  const auto& group = *engine.groups()[0];
+  const at::Tensor before = group.flat_params().clone();
+  engine.backward(loss(engine), MicroBatchPlace::kLast);
+  engine.update({.lr = 1e-2});
+  const auto own = group.owned_range();
+  const at::Tensor changed = group.flat_params().ne(before);
+  EXPECT_GT(changed.slice(0, own.begin, own.end).sum().item<int64_t>(), 0);
+  EXPECT_EQ(changed.sum().item<int64_t>(), changed.slice(0, own.begin, own.end).sum().item<int64_t>());
+  EXPECT_EQ(group.exp_avg().numel(), group.layout().shard_elements());
+}
+
+}  // namespace
+}  // namespace apus::parallel
