@@ -5,7 +5,10 @@
 namespace apus::cli {
 
 Flag acts(std::string name, FlagKind kind, std::string default_text, std::string help) {
-  return {.name = std::move(name), .kind = kind, .default_text = std::move(default_text), .help = std::move(help)};
+  return {.name = std::move(name),
+          .kind = kind,
+          .default_text = std::move(default_text),
+          .help = std::move(help)};
 }
 
 Flag not_yet(std::string name, FlagKind kind, std::string default_text, std::string help,
@@ -47,12 +50,13 @@ FlagTable launch_flags() {
   using enum FlagKind;
   return FlagTable(grouped(
       "launch",
-      {acts("nproc_per_node", kInteger, "1", "ranks to start on this machine"),
+      {acts("nproc_per_node", kInteger, "1", "ranks to start on this machine; default: NPROC_PER_NODE"),
        acts("nnodes", kInteger, "1", "machines of the job; run the same command on each"),
        acts("node_rank", kInteger, "0", "which of them this is, from 0"),
        acts("master_addr", kText, "127.0.0.1", "host name or address of machine 0"),
        acts("master_port", kInteger, "free", "port where the ranks meet (several machines: 29500)"),
-       acts("max_restarts", kInteger, "0", "start all ranks again so often after a failure; needs --restartable"),
+       acts("max_restarts", kInteger, "0",
+            "start all ranks again so often after a failure (3 if --restartable)"),
        acts("restartable", kBoolean, "false", "the command resumes by itself, as apus dpo does")}));
 }
 

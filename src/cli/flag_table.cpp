@@ -18,7 +18,8 @@ std::string with_underscores(std::string_view name) {
 
 FlagTable::FlagTable(std::vector<Flag> flags) : flags_(std::move(flags)) {
   const auto enter = [this](const std::string& name, size_t index) {
-    APUS_CHECK(by_name_.emplace(name, index).second, Error, "the flag --", name, " stands twice in the table");
+    APUS_CHECK(by_name_.emplace(name, index).second, Error, "the flag --", name,
+               " stands twice in the table");
   };
   for (size_t i = 0; i < flags_.size(); ++i) {
     enter(flags_[i].name, i);

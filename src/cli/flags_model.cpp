@@ -17,7 +17,8 @@ std::vector<Flag> model_flags() {
        not_yet("fp16", kBoolean, "false", "compute in float16 with loss scaling"),
        not_yet("base_dtype", kText, "model's", "dtype of the frozen base"),
        not_yet("rope_scaling", kText, "config's", "other rotary scaling than the model's config", {"none"}),
-       also({"vllm_max_model_len"}, not_yet("max_model_len", kInteger, "config's", "longest sequence of rotary tables")),
+       also({"vllm_max_model_len"},
+            not_yet("max_model_len", kInteger, "config's", "longest sequence of rotary tables")),
        not_yet("rope_batch_length", kInteger, "config's", "length by which dynamic rotary scaling is chosen"),
        not_yet("router_aux_loss_coef", kNumber, "0", "weight of the load-balancing loss of experts")});
 }
@@ -39,10 +40,12 @@ std::vector<Flag> lora_flags() {
        acts("ref_adapters", kText, "a frozen copy of --adapters", "the reference; none: the base"),
        not_yet("ref_model", kText, "none", "another model as the reference"),
        not_yet("freeze_parameters", kList, "none", "names that are not trained"),
-       not_yet("freeze_parameters_ratio", kNumber, "none", "share of parameters, from below, that is not trained", {"0"}),
+       not_yet("freeze_parameters_ratio", kNumber, "none",
+               "share of parameters, from below, that is not trained", {"0"}),
        not_yet("freeze_parameters_regex", kText, "none", "pattern of names that are not trained"),
        not_yet("trainable_parameters", kList, "none", "names that are trained all the same"),
-       not_yet("trainable_parameters_regex", kText, "none", "pattern of names that are trained all the same")});
+       not_yet("trainable_parameters_regex", kText, "none",
+               "pattern of names that are trained all the same")});
 }
 
 std::vector<Flag> quantization_flags() {

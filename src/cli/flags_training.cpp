@@ -11,7 +11,8 @@ std::vector<Flag> data_flags() {
        acts("val_dataset", kPaths, "none", "files of held-out rows"),
        acts("split_dataset_ratio", kNumber, "0", "share of --dataset that is held out"),
        acts("max_length", kInteger, "model maximum", "longest sequence in tokens"),
-       acts("truncation_strategy", kText, "delete", "longer rows: delete, right (keep the start), left (the end)"),
+       acts("truncation_strategy", kText, "delete",
+            "longer rows: delete, right (keep the start), left (the end)"),
        acts("padding_free", kBoolean, "true on GPU", "rows of a micro-batch end to end, without padding"),
        not_yet("packing", kBoolean, "false", "fill each row with several examples"),
        not_yet("packing_length", kInteger, "max_length", "length of packed rows"),
@@ -35,7 +36,8 @@ std::vector<Flag> loop_flags() {
        acts("per_device_train_batch_size", kInteger, "1", "rows in a micro-batch of one rank"),
        acts("per_device_eval_batch_size", kInteger, "1", "the same in evaluation"),
        acts("gradient_accumulation_steps", kInteger, "so that the total is >= 16", "micro-batches in a step"),
-       acts("gradient_checkpointing", kBoolean, "auto", "recompute blocks in the backward pass (auto: true for now)"),
+       acts("gradient_checkpointing", kBoolean, "auto",
+            "recompute blocks in the backward pass (auto: true for now)"),
        acts("seed", kInteger, "42", "of the adapter's start"),
        acts("data_seed", kInteger, "42", "of the order of rows; default: --seed"),
        not_yet("full_determinism", kBoolean, "false", "only deterministic kernels")});
@@ -45,7 +47,8 @@ std::vector<Flag> optimizer_flags() {
   return grouped(
       "optimiser",
       {acts("learning_rate", kNumber, "1e-4", "at the end of the warm-up"),
-       acts("lr_scheduler_type", kText, "cosine", "cosine, linear or constant, with the variants of transformers"),
+       acts("lr_scheduler_type", kText, "cosine",
+            "cosine, linear or constant, with the variants of transformers"),
        acts("lr_scheduler_kwargs", kText, "none", "JSON object of the schedule's own settings"),
        acts("warmup_ratio", kNumber, "0", "share of steps in which the rate rises"),
        acts("warmup_steps", kNumber, "0", "the same in steps"),
@@ -53,7 +56,8 @@ std::vector<Flag> optimizer_flags() {
        also({"adam_beta_1"}, acts("adam_beta1", kNumber, "0.9", "first moment's decay")),
        also({"adam_beta_2"}, acts("adam_beta2", kNumber, "0.95", "second moment's decay")),
        acts("adam_epsilon", kNumber, "1e-8", "added to the root of the second moment"),
-       also({"gradient_clipping"}, acts("max_grad_norm", kNumber, "1.0", "gradients are clipped to this norm; 0: never")),
+       also({"gradient_clipping"},
+            acts("max_grad_norm", kNumber, "1.0", "gradients are clipped to this norm; 0: never")),
        not_yet("optim", kText, "adamw", "the optimizer; adamw_bf16 is not built yet",
                {"adamw_torch", "adamw_torch_fused", "adamw_fused", "adamw_hf"}),
        not_yet("grad_accum_dtype", kText, "fp32", "dtype in which gradients are added up", {"float32"}),
@@ -68,7 +72,8 @@ std::vector<Flag> preference_flags() {
        not_yet("loss_variant", kText, "current", "trl0.24: the older formulas"),
        not_yet("label_smoothing", kNumber, "0", "share of pairs taken to be the wrong way round"),
        not_yet("rpo_alpha", kNumber, "none", "weight of the chosen answer's own loss"),
-       not_yet("precompute_ref_log_probs", kBoolean, "false", "keep the reference's log-probabilities on disk"),
+       not_yet("precompute_ref_log_probs", kBoolean, "false",
+               "keep the reference's log-probabilities on disk"),
        not_yet("reference_free", kBoolean, "false", "no reference at all"),
        not_yet("disable_dropout", kBoolean, "true", "no dropout in policy and reference"),
        not_yet("ld_alpha", kNumber, "none", "weight of tokens beyond the shorter answer's length"),
@@ -78,21 +83,20 @@ std::vector<Flag> preference_flags() {
 }
 
 std::vector<Flag> output_flags() {
-  return grouped(
-      "output",
-      {acts("output_dir", kText, "output/<model>", "runs lie in it, one folder each"),
-       acts("add_version", kBoolean, "true", "false: the run lies in --output_dir itself"),
-       acts("overwrite", kBoolean, "false", "do a finished run again"),
-       acts("logging_steps", kInteger, "5", "steps between two log lines"),
-       acts("save_steps", kInteger, "500", "steps between two checkpoints; 0: only the last"),
-       acts("eval_steps", kInteger, "= save_steps", "steps between two evaluations"),
-       acts("save_total_limit", kInteger, "none", "checkpoints kept: the newest and the best"),
-       not_yet("load_best_model_at_end", kBoolean, "false", "end with the best checkpoint"),
-       not_yet("metric_for_best_model", kText, "eval_loss", "which checkpoint is the best"),
-       acts("resume_from_checkpoint", kText, "auto", "auto, none, or a checkpoint's folder"),
-       not_yet("resume_only_model", kBoolean, "false", "take the weights and start at step 0"),
-       not_yet("report_to", kList, "none", "tensorboard"),
-       not_yet("merge_lora", kBoolean, "false", "write the merged model too")});
+  return grouped("output",
+                 {acts("output_dir", kText, "output/<model>", "runs lie in it, one folder each"),
+                  acts("add_version", kBoolean, "true", "false: the run lies in --output_dir itself"),
+                  acts("overwrite", kBoolean, "false", "do a finished run again"),
+                  acts("logging_steps", kInteger, "5", "steps between two log lines"),
+                  acts("save_steps", kInteger, "500", "steps between two checkpoints; 0: only the last"),
+                  acts("eval_steps", kInteger, "= save_steps", "steps between two evaluations"),
+                  acts("save_total_limit", kInteger, "none", "checkpoints kept: the newest and the best"),
+                  not_yet("load_best_model_at_end", kBoolean, "false", "end with the best checkpoint"),
+                  not_yet("metric_for_best_model", kText, "eval_loss", "which checkpoint is the best"),
+                  acts("resume_from_checkpoint", kText, "auto", "auto, none, or a checkpoint's folder"),
+                  not_yet("resume_only_model", kBoolean, "false", "take the weights and start at step 0"),
+                  not_yet("report_to", kList, "none", "tensorboard"),
+                  not_yet("merge_lora", kBoolean, "false", "write the merged model too")});
 }
 
 }  // namespace apus::cli

@@ -21,7 +21,8 @@ std::string names_of(const Flag& flag) {
 }
 
 std::string line_of(const Flag& flag) {
-  const std::string line = padded(names_of(flag), kNameColumns) + padded(flag.default_text, kDefaultColumns) + flag.help;
+  const std::string line =
+      padded(names_of(flag), kNameColumns) + padded(flag.default_text, kDefaultColumns) + flag.help;
   return line + (flag.status == FlagStatus::kNotYet ? " [not supported yet]\n" : "\n");
 }
 
@@ -43,8 +44,9 @@ std::string python_lines(const FlagTable& table) {
 }  // namespace
 
 std::string help_text(std::string_view command, std::string_view summary, const FlagTable& table) {
-  std::string text = detail::concat("Usage: apus ", command, " [flags]\n", summary, "\n\n",
-                                    "--k v or --k=v; booleans true/false/1/0/yes/no; lists by commas or spaces.\n");
+  std::string text =
+      detail::concat("Usage: apus ", command, " [flags]\n", summary, "\n\n",
+                     "--k v or --k=v; booleans true/false/1/0/yes/no; lists by commas or spaces.\n");
   text += padded("  flag", kNameColumns) + padded("default", kDefaultColumns) + "meaning\n";
   std::string group;
   for (const Flag& flag : table.flags()) {

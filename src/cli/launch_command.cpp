@@ -50,7 +50,8 @@ int run_launch(const Call& call) {
   const auto end = std::ranges::find(all, "--");
   const FlagValues values = parse_flags({all.begin(), end}, launch_flags());
   APUS_CHECK(end != all.end() && end + 1 != all.end(), ConfigError,
-             "apus launch needs `--` and the command of each rank, as in: apus launch --nproc_per_node=4 -- dpo ...");
+             "apus launch needs `--` and the command of each rank, as in: apus launch --nproc_per_node=4 -- "
+             "dpo ...");
   const Call inner{.arguments = {end + 1, all.end()}, .environment = call.environment};
   const std::array<std::string_view, 3> training = {"dpo", "rlhf", "train"};
   if (std::ranges::find(training, inner.arguments.front()) == training.end()) {

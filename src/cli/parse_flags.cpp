@@ -16,15 +16,16 @@ bool is_flag(const std::string& word) {
 }
 
 std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
 const Flag& known(const FlagTable& table, std::string_view name, const std::string& where) {
   if (const Flag* flag = table.find(name)) return *flag;
   if (launch_flags().find(name) != nullptr) {
-    throw ConfigError(detail::concat("--", name, " belongs to `apus launch`: apus launch --", name,
-                                     " ... -- COMMAND ..."));
+    throw ConfigError(
+        detail::concat("--", name, " belongs to `apus launch`: apus launch --", name, " ... -- COMMAND ..."));
   }
   const std::vector<std::string> names = table.names();
   std::string message = detail::concat("unknown flag --", name, where, did_you_mean(name, names));
@@ -39,7 +40,8 @@ bool takes_several(FlagKind kind) {
 std::vector<std::string> take_words(std::span<const std::string> arguments, const Flag& flag, size_t& at) {
   std::vector<std::string> words;
   const size_t most = takes_several(flag.kind) ? arguments.size() : 1;
-  while (at < arguments.size() && !is_flag(arguments[at]) && words.size() < most) words.push_back(arguments[at++]);
+  while (at < arguments.size() && !is_flag(arguments[at]) && words.size() < most)
+    words.push_back(arguments[at++]);
   if (words.empty() && flag.kind == FlagKind::kBoolean) words = {"true"};
   APUS_CHECK(!words.empty(), ConfigError, "--", flag.name, " needs a value");
   return words;
@@ -96,7 +98,8 @@ void add_config(const std::string& path, const FlagTable& table, FlagValues& val
 bool same_value(FlagKind kind, const FlagValue& value, const std::string& word) {
   const FlagValue other{.shown = value.shown, .words = {word}};
   const bool is_word = std::ranges::any_of(word, [](unsigned char c) { return std::isalpha(c); });
-  if (kind == FlagKind::kBoolean && (word == "true" || word == "false")) return value.boolean() == other.boolean();
+  if (kind == FlagKind::kBoolean && (word == "true" || word == "false"))
+    return value.boolean() == other.boolean();
   if ((kind == FlagKind::kInteger || kind == FlagKind::kNumber) && !is_word) {
     const std::string text = value.text();
     const bool is_number = !text.empty() && std::ranges::none_of(text, [](unsigned char c) {
@@ -108,7 +111,8 @@ bool same_value(FlagKind kind, const FlagValue& value, const std::string& word) 
 }
 
 bool is_among(const Flag& flag, const FlagValue& value, const std::vector<std::string>& words) {
-  return std::ranges::any_of(words, [&](const std::string& word) { return same_value(flag.kind, value, word); });
+  return std::ranges::any_of(words,
+                             [&](const std::string& word) { return same_value(flag.kind, value, word); });
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -137,8 +141,8 @@ void check_value(const Flag& flag, const FlagValue& value) {
   if (flag.status == FlagStatus::kNoEffect || says_default(flag, value)) return;
   if (flag.status == FlagStatus::kNotYet) return check_not_yet(flag, value);
   if (!flag.words.empty()) {
-    APUS_CHECK(is_among(flag, value, flag.words), ConfigError, value.shown, " ", value.text(), " is not one of ",
-               joined(flag.words));
+    APUS_CHECK(is_among(flag, value, flag.words), ConfigError, value.shown, " ", value.text(),
+               " is not one of ", joined(flag.words));
     return;
   }
   check_kind(flag, value);

@@ -16,24 +16,25 @@ namespace {
 struct Command {
   std::string name;
   std::string summary;
-  std::function<int(const Call&)> run;   ///< none: not built yet
+  std::function<int(const Call&)> run;  ///< none: not built yet
   std::function<FlagTable()> flags = training_flags;
 };
 
 std::vector<Command> commands() {
-  return {{"dpo", "Trains a model on preference pairs (DPO) with LoRA.", run_training},
-          {"rlhf", "The same as `apus dpo`, with --rlhf_type dpo.", run_training},
-          {"train", "Trains what the data's columns say: prompt, chosen and rejected mean DPO.", run_training},
-          {"launch", "Starts the ranks of this machine: apus launch --nproc_per_node=4 -- dpo ...", run_launch,
-           launch_flags},
-          {"sft", "Trains a model on conversations.", nullptr},
-          {"pt", "Trains a model on plain text.", nullptr},
-          {"infer", "Answers.", nullptr},
-          {"merge", "Puts an adapter into its base.", nullptr},
-          {"export", "Merges or converts.", nullptr},
-          {"plan", "Memory and time before a launch.", nullptr},
-          {"env", "GPUs, driver and limits of this machine.", nullptr},
-          {"megatron", "Training under Megatron's flag names.", nullptr}};
+  return {
+      {"dpo", "Trains a model on preference pairs (DPO) with LoRA.", run_training},
+      {"rlhf", "The same as `apus dpo`, with --rlhf_type dpo.", run_training},
+      {"train", "Trains what the data's columns say: prompt, chosen and rejected mean DPO.", run_training},
+      {"launch", "Starts the ranks of this machine: apus launch --nproc_per_node=4 -- dpo ...", run_launch,
+       launch_flags},
+      {"sft", "Trains a model on conversations.", nullptr},
+      {"pt", "Trains a model on plain text.", nullptr},
+      {"infer", "Answers.", nullptr},
+      {"merge", "Puts an adapter into its base.", nullptr},
+      {"export", "Merges or converts.", nullptr},
+      {"plan", "Memory and time before a launch.", nullptr},
+      {"env", "GPUs, driver and limits of this machine.", nullptr},
+      {"megatron", "Training under Megatron's flag names.", nullptr}};
 }
 
 std::string usage() {
@@ -43,13 +44,16 @@ std::string usage() {
     name.resize(12, ' ');
     text += name + command.summary + (command.run ? "\n" : " [not supported yet]\n");
   }
-  return text + "\nSeveral ranks: NPROC_PER_NODE=4 apus dpo ..., or torchrun --no-python --nproc_per_node=4 apus dpo ...";
+  return text +
+         "\nSeveral ranks: NPROC_PER_NODE=4 apus dpo ..., or torchrun --no-python --nproc_per_node=4 apus "
+         "dpo ...";
 }
 
 /// Whether the command's own flags ask for help; behind `--` they are another command's.
 bool asks_for_help(const std::vector<std::string>& arguments) {
   const auto end = std::ranges::find(arguments, "--");
-  return std::any_of(arguments.begin(), end, [](const std::string& word) { return word == "--help" || word == "-h"; });
+  return std::any_of(arguments.begin(), end,
+                     [](const std::string& word) { return word == "--help" || word == "-h"; });
 }
 
 int run_command(const Command& command, const Call& call, Logger& console) {

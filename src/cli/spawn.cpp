@@ -13,7 +13,8 @@ int spawn_ranks(launch::LaunchOptions options) {
   options.signal = &watch_signals().signal;
   const launch::LaunchResult result = launch::LocalLauncher(std::move(options), clock, console).run();
   if (!result.first_cause.empty()) {
-    const std::string attempts = result.attempts > 1 ? detail::concat(" (attempt ", result.attempts, ")") : "";
+    const std::string attempts =
+        result.attempts > 1 ? detail::concat(" (attempt ", result.attempts, ")") : "";
     console->error(result.first_cause + attempts);
   }
   return result.exit_code;

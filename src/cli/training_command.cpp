@@ -115,7 +115,8 @@ void bind_surroundings(const Binder& bind, TrainingCommand& command) {
 /// Other spellings of dtypes; what else there is stays, to be refused by name.
 std::string dtype_name(const std::string& word) {
   std::string text = word.starts_with("torch.") ? word.substr(6) : word;
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (text == "fp32" || text == "float") return "float32";
   if (text == "bf16") return "bfloat16";
   if (text == "fp16" || text == "half") return "float16";
@@ -128,7 +129,8 @@ void unify_dtypes(train::DpoJobOptions& job) {
   job.lora_dtype = dtype_name(job.lora_dtype);
   for (const auto& [flag, word] : {std::pair{"--torch_dtype", job.torch_dtype.value_or("")},
                                    std::pair{"--lora_dtype", job.lora_dtype}}) {
-    if (word == "float16") throw NotSupported(detail::concat(flag, " float16 is not supported yet; take bfloat16"));
+    if (word == "float16")
+      throw NotSupported(detail::concat(flag, " float16 is not supported yet; take bfloat16"));
   }
 }
 
@@ -139,9 +141,11 @@ void unify_resume(std::string& resume) {
 }
 
 void note_evaluation(const FlagValues& values, TrainingCommand& command) {
-  if (!values.has("eval_steps") || !command.job.val_dataset.empty() || command.job.split_dataset_ratio > 0) return;
-  command.warnings.push_back("--eval_steps is given, but neither --val_dataset nor --split_dataset_ratio: nothing is "
-                             "evaluated");
+  if (!values.has("eval_steps") || !command.job.val_dataset.empty() || command.job.split_dataset_ratio > 0)
+    return;
+  command.warnings.push_back(
+      "--eval_steps is given, but neither --val_dataset nor --split_dataset_ratio: nothing is "
+      "evaluated");
 }
 
 }  // namespace
@@ -158,7 +162,8 @@ TrainingCommand read_training_command(const FlagValues& values, const FlagTable&
   unify_resume(command.job.resume_from_checkpoint);
   const std::string no_effect = no_effect_line(values, table);
   if (!no_effect.empty()) command.notes.push_back(no_effect);
-  if (!command.device_map.empty()) command.notes.push_back("Without effect: --device_map; each rank has one device");
+  if (!command.device_map.empty())
+    command.notes.push_back("Without effect: --device_map; each rank has one device");
   note_evaluation(values, command);
   return command;
 }
@@ -171,12 +176,15 @@ TrainingCommand parse_training_command(const std::vector<std::string>& arguments
 std::string choose_device(const TrainingCommand& command, const DeviceSurvey& survey) {
   if (command.ddp_backend == "gloo") return "Training on the CPU: --ddp_backend gloo";
   if (survey.state == GpuState::kUsable) {
-    throw NotSupported(detail::concat("this machine has ", survey.count, " usable GPU(s), and training on GPUs is not "
-                                      "supported yet; set CUDA_VISIBLE_DEVICES= (empty) or give --ddp_backend gloo to "
-                                      "train on the CPU"));
+    throw NotSupported(
+        detail::concat("this machine has ", survey.count,
+                       " usable GPU(s), and training on GPUs is not "
+                       "supported yet; set CUDA_VISIBLE_DEVICES= (empty) or give --ddp_backend gloo to "
+                       "train on the CPU"));
   }
-  APUS_CHECK(survey.state != GpuState::kUnusable, ConfigError, survey.reason,
-             "; to train on the CPU all the same, set CUDA_VISIBLE_DEVICES= (empty) or give --ddp_backend gloo");
+  APUS_CHECK(
+      survey.state != GpuState::kUnusable, ConfigError, survey.reason,
+      "; to train on the CPU all the same, set CUDA_VISIBLE_DEVICES= (empty) or give --ddp_backend gloo");
   APUS_CHECK(command.ddp_backend != "nccl", ConfigError, "--ddp_backend nccl needs a GPU: ", survey.reason,
              "; give --ddp_backend gloo to train on the CPU");
   return "Training on the CPU: " + survey.reason;

@@ -20,10 +20,12 @@ namespace {
 /// `apus train` trains what the data's columns say.
 void check_task(const Call& call, const TrainingCommand& command) {
   if (call.arguments.front() != "train") return;
-  APUS_CHECK(!command.job.dataset.empty(), ConfigError, "--dataset is missing: its columns say what is trained");
+  APUS_CHECK(!command.job.dataset.empty(), ConfigError,
+             "--dataset is missing: its columns say what is trained");
   const std::string& first = command.job.dataset.front();
   if (task_of_data(first) != "dpo") {
-    throw NotSupported(detail::concat("apus train: the first row of ", first, " has no prompt, chosen and rejected; "
+    throw NotSupported(detail::concat("apus train: the first row of ", first,
+                                      " has no prompt, chosen and rejected; "
                                       "other tasks than DPO are not supported yet"));
   }
 }
@@ -75,11 +77,9 @@ class RankRun final {
                                                .timeout = timeout,
                                                .device = network(),
                                                .logger = console_});
-    return train::run_dpo_job(command.job, {.world = world,
-                                            .launch = launch_,
-                                            .logger = console_,
-                                            .clock = &clock_,
-                                            .stop = &signals.stop});
+    return train::run_dpo_job(
+        command.job,
+        {.world = world, .launch = launch_, .logger = console_, .clock = &clock_, .stop = &signals.stop});
   }
 
   /// Ranks of one machine talk over loopback; GLOO_SOCKET_IFNAME names another interface.
@@ -95,7 +95,8 @@ class RankRun final {
     const int signal = signals.signal.load();
     if (summary.finished || signal == 0) return 0;
     if (launch_.rank == 0) {
-      console_->info(detail::concat("Stopped after step ", summary.steps, "; run the same command again to go on from ",
+      console_->info(detail::concat("Stopped after step ", summary.steps,
+                                    "; run the same command again to go on from ",
                                     summary.last_checkpoint.string()));
     }
     return 128 + signal;

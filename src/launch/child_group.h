@@ -40,8 +40,8 @@ class ChildGroup final {
   Logger& logger_;
   std::vector<ChildProcess> children_;
   std::vector<RankExit> exits_;
-  int passed_on_ = 0;          ///< the host's signal that all ranks have had
-  bool told_to_end_ = false;   ///< SIGTERM because of a failure
+  int passed_on_ = 0;         ///< the host's signal that all ranks have had
+  bool told_to_end_ = false;  ///< SIGTERM because of a failure
   bool killed_ = false;
   Clock::Duration deadline_{0};
 };

@@ -45,7 +45,8 @@ void check_counts(const LaunchOptions& options) {
              ": expected 1 or more");
   APUS_CHECK(options.nnodes >= 1, ConfigError, "--nnodes ", options.nnodes, ": expected 1 or more");
   APUS_CHECK(options.node_rank >= 0 && options.node_rank < options.nnodes, ConfigError, "--node_rank ",
-             options.node_rank, " does not lie in 0 to ", options.nnodes - 1, " (--nnodes ", options.nnodes, ")");
+             options.node_rank, " does not lie in 0 to ", options.nnodes - 1, " (--nnodes ", options.nnodes,
+             ")");
   APUS_CHECK(options.master_port >= 0 && options.master_port <= 65535, ConfigError, "--master_port ",
              options.master_port, ": expected 1 to 65535");
   APUS_CHECK(options.max_restarts >= 0, ConfigError, "--max_restarts ", options.max_restarts,
@@ -53,8 +54,9 @@ void check_counts(const LaunchOptions& options) {
   APUS_CHECK(options.nnodes == 1 || !options.master_addr.empty(), ConfigError, "--nnodes ", options.nnodes,
              " needs --master_addr: the host name or address of node 0, the same on all nodes");
   if (options.nnodes > 1 && options.max_restarts > 0) {
-    throw NotSupported(detail::concat("--max_restarts over several nodes (--nnodes ", options.nnodes,
-                                      ") is not supported yet; run the same command again on all nodes: it resumes"));
+    throw NotSupported(
+        detail::concat("--max_restarts over several nodes (--nnodes ", options.nnodes,
+                       ") is not supported yet; run the same command again on all nodes: it resumes"));
   }
 }
 
@@ -63,7 +65,8 @@ std::shared_ptr<comm::TcpStore> serve(int port, int world) {
   try {
     return comm::make_tcp_store({.port = port, .world = world, .is_server = true});
   } catch (const ConfigError& error) {
-    throw ConfigError(detail::concat("--master_port ", port, " cannot be used on this machine (", error.what(),
+    throw ConfigError(detail::concat("--master_port ", port,
+                                     " (or MASTER_PORT) cannot be used on this machine (", error.what(),
                                      "); give another one, or leave it out to take a free one"));
   }
 }
@@ -71,11 +74,14 @@ std::shared_ptr<comm::TcpStore> serve(int port, int world) {
 void say_threads(const LaunchOptions& options, Logger& logger) {
   if (options.nproc_per_node == 1 || !options.environment.get_or("OMP_NUM_THREADS", "").empty()) return;
   logger.info(detail::concat("OMP_NUM_THREADS=", threads_per_rank(usable_cpus(), options.nproc_per_node),
-                             " in each rank: ", usable_cpus(), " CPUs for ", options.nproc_per_node, " ranks"));
+                             " in each rank: ", usable_cpus(), " CPUs for ", options.nproc_per_node,
+                             " ranks"));
 }
 
-/// What the host's signal made of a group in which no rank failed by itself: the shell's code and no cause to print.
-std::optional<FirstCause> stopped_by_signal(const LaunchOptions& options, const std::vector<RankExit>& exits) {
+/// What the host's signal made of a group in which no rank failed by itself: the shell's code and no cause to
+/// print.
+std::optional<FirstCause> stopped_by_signal(const LaunchOptions& options,
+                                            const std::vector<RankExit>& exits) {
   const int signal = options.signal != nullptr ? options.signal->load() : 0;
   if (signal == 0) return std::nullopt;
   const auto ended_by_it = [signal](const RankExit& end) {
@@ -133,8 +139,8 @@ LaunchResult LocalLauncher::run() {
       return {.exit_code = cause->exit_code, .first_cause = cause->message, .attempts = attempts};
     }
     ++place.attempt;
-    logger_->warning(detail::concat(cause->message, "; starting all ranks again (restart ", place.attempt, " of ",
-                                    options_.max_restarts, ")"));
+    logger_->warning(detail::concat(cause->message, "; starting all ranks again (restart ", place.attempt,
+                                    " of ", options_.max_restarts, ")"));
   }
 }
 

@@ -8,7 +8,9 @@ namespace apus::launch {
 Environment rank_environment(const LaunchOptions& options, const AttemptPlace& place, int local_rank) {
   const int ranks = options.nproc_per_node;
   Environment environment = options.environment;
-  const auto put = [&environment](const char* name, int value) { environment.set(name, std::to_string(value)); };
+  const auto put = [&environment](const char* name, int value) {
+    environment.set(name, std::to_string(value));
+  };
   put("RANK", options.node_rank * ranks + local_rank);
   put("LOCAL_RANK", local_rank);
   put("WORLD_SIZE", options.nnodes * ranks);

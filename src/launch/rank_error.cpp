@@ -30,10 +30,11 @@ ErrorKind kind_from(const std::string& name) {
   return ErrorKind::kOwn;
 }
 
-/// The form in which torchrun's agent reads a worker's error.
+/// The form in which torchrun's agent reads a worker's error; what its report shows is the call stack.
 nlohmann::json torchrun_form(const RankError& error) {
   const std::string seconds = std::to_string(error.time_ns / 1'000'000'000);
-  return {{"message", {{"message", error.message}, {"extraInfo", {{"py_callstack", ""}, {"timestamp", seconds}}}}}};
+  const nlohmann::json details = {{"py_callstack", error.message}, {"timestamp", seconds}};
+  return {{"message", {{"message", error.message}, {"extraInfo", details}}}};
 }
 
 nlohmann::json own_form(const RankError& error) {
@@ -86,7 +87,8 @@ void leave_error(const Environment& environment, const RankError& error) noexcep
   const std::string folder = environment.get_or(kErrorFolderVariable, "");
   const std::string torchrun_file = environment.get_or("TORCHELASTIC_ERROR_FILE", "");
   if (!folder.empty()) {
-    write_quietly(std::filesystem::path(folder) / ("rank-" + std::to_string(error.rank) + ".json"), own_form(error));
+    write_quietly(std::filesystem::path(folder) / ("rank-" + std::to_string(error.rank) + ".json"),
+                  own_form(error));
   }
   if (!torchrun_file.empty()) write_quietly(torchrun_file, torchrun_form(error));
 }

@@ -28,13 +28,20 @@ struct Outcome {
   int code = 0;
   std::string output;
 
+  /// The last error and what is printed after it; empty if there is none.
+  std::string last_error() const {
+    const size_t begin = output.rfind("\nerror: ");
+    if (begin == output.npos) return output.starts_with("error: ") ? output : "";
+    return output.substr(begin + 1);
+  }
   bool says(std::string_view part) const { return output.find(part) != output.npos; }
   /// The last line that is not empty.
   std::string last_line() const {
     const size_t end = output.find_last_not_of('\n');
     if (end == output.npos) return "";
     const size_t begin = output.rfind('\n', end);
-    return output.substr(begin == output.npos ? 0 : begin + 1, end - (begin == output.npos ? 0 : begin + 1) + 1);
+    return output.substr(begin == output.npos ? 0 : begin + 1,
+                         end - (begin == output.npos ? 0 : begin + 1) + 1);
   }
 };
 
@@ -48,8 +55,8 @@ inline std::string read_text(const std::filesystem::path& path) {
 /// This process's environment with no launcher's variables and no GPU; one thread a rank.
 inline Environment job_environment(const Variables& more = {}) {
   Environment environment = Environment::from_process();
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NPROC_PER_NODE", "MASTER_ADDR",
-                           "MASTER_PORT", "SLURM_PROCID", "SLURM_NTASKS"}) {
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NPROC_PER_NODE",
+                           "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_NTASKS"}) {
     environment.unset(name);
   }
   environment.set("CUDA_VISIBLE_DEVICES", "");
@@ -87,9 +94,11 @@ class Running final {
   /// The process that the launcher has started as this rank; 0 if there is none.
   pid_t rank(int rank) const {
     const std::string mark = std::string(1, '\0') + "RANK=" + std::to_string(rank) + std::string(1, '\0');
-    std::istringstream children(read_text("/proc/" + std::to_string(pid()) + "/task/" + std::to_string(pid()) + "/children"));
+    std::istringstream children(
+        read_text("/proc/" + std::to_string(pid()) + "/task/" + std::to_string(pid()) + "/children"));
     for (pid_t child = 0; children >> child;) {
-      const std::string variables = std::string(1, '\0') + read_text("/proc/" + std::to_string(child) + "/environ");
+      const std::string variables =
+          std::string(1, '\0') + read_text("/proc/" + std::to_string(child) + "/environ");
       if (variables.find(mark) != variables.npos) return child;
     }
     return 0;
@@ -98,7 +107,8 @@ class Running final {
  private:
   launch::ChildCommand command(const std::filesystem::path& program, const Words& words,
                                const Environment& environment) const {
-    Words arguments = {"-c", "log=$1; shift; exec \"$@\" > \"$log\" 2>&1", "sh", log_.string(), program.string()};
+    Words arguments = {"-c", "log=$1; shift; exec \"$@\" > \"$log\" 2>&1", "sh", log_.string(),
+                       program.string()};
     arguments.insert(arguments.end(), words.begin(), words.end());
     return {.program = "/bin/sh", .arguments = arguments, .environment = environment};
   }
@@ -108,7 +118,9 @@ class Running final {
   launch::ChildProcess child_;
 };
 
-inline std::filesystem::path apus_program() { return APUS_BINARY_DIR "/bin/apus"; }
+inline std::filesystem::path apus_program() {
+  return APUS_BINARY_DIR "/bin/apus";
+}
 
 inline Outcome run_apus(const Words& words, const Variables& variables = {}) {
   return Running(apus_program(), words, job_environment(variables)).wait();
@@ -129,10 +141,35 @@ class TinyJob : public testing::Test {
 
   /// A job of `steps` steps that logs each of them, into `out` below the folder.
   Words job(const std::string& out, int steps) const {
-    return {"dpo", "--model", model_.string(), "--dataset", rows_.string(), "--output_dir", (folder_ / out).string(),
-            "--add_version", "false", "--max_steps", std::to_string(steps), "--logging_steps", "1", "--save_steps", "4",
-            "--gradient_accumulation_steps", "2", "--lora_rank", "4", "--learning_rate", "1e-3", "--bf16", "false",
-            "--deepspeed", "zero2", "--use_chat_template", "false", "--ddp_timeout", "60"};
+    return {"dpo",
+            "--model",
+            model_.string(),
+            "--dataset",
+            rows_.string(),
+            "--output_dir",
+            (folder_ / out).string(),
+            "--add_version",
+            "false",
+            "--max_steps",
+            std::to_string(steps),
+            "--logging_steps",
+            "1",
+            "--save_steps",
+            "4",
+            "--gradient_accumulation_steps",
+            "2",
+            "--lora_rank",
+            "4",
+            "--learning_rate",
+            "1e-3",
+            "--bf16",
+            "false",
+            "--deepspeed",
+            "zero2",
+            "--use_chat_template",
+            "false",
+            "--ddp_timeout",
+            "60"};
   }
 
   static Words with(Words words, const Words& more) {
@@ -157,7 +194,8 @@ class TinyJob : public testing::Test {
     std::istringstream lines(read_text(folder_ / out / "logging.jsonl"));
     for (std::string line; std::getline(lines, line);) {
       const auto record = nlohmann::json::parse(line);
-      if (record.contains("loss")) found.push_back(record.at("global_step/max_steps").dump() + " " + record.at("loss").dump());
+      if (record.contains("loss"))
+        found.push_back(record.at("global_step/max_steps").dump() + " " + record.at("loss").dump());
     }
     return found;
   }

@@ -73,7 +73,8 @@ APUS_API FlagTable training_flags();
 /// The flags of `apus launch`, before its `--`.
 APUS_API FlagTable launch_flags();
 
-/// The help of a command: usage, then every flag with its default, by group. Flags that are not built yet say so.
+/// The help of a command: usage, then every flag with its default, by group. Flags that are not built yet say
+/// so.
 APUS_API std::string help_text(std::string_view command, std::string_view summary, const FlagTable& table);
 
 }  // namespace apus::cli

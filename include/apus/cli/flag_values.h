@@ -47,11 +47,12 @@ class APUS_API FlagValues final {
   std::map<std::string, FlagValue, std::less<>> values_;
 };
 
-/// Reads `--k v`, `--k=v`, `--k a b c` for lists and a bare `--k` for booleans, then the file of `--config` for what
-/// was not given. Every value is checked against its flag's kind and words.
-/// Throws:      ConfigError: an unknown flag (naming the nearest), a value that is missing, of the wrong kind or
+/// Reads `--k v`, `--k=v`, `--k a b c` for lists and a bare `--k` for booleans, then the file of `--config`
+/// for what was not given. Every value is checked against its flag's kind and words. Throws: ConfigError: an
+/// unknown flag (naming the nearest), a value that is missing, of the wrong kind or
 ///              not among the flag's words, a flag given twice, a word that belongs to no flag;
-///              NotSupported for a value that asks for what is not built yet; DataError, FileError for the file.
+///              NotSupported for a value that asks for what is not built yet; DataError, FileError for the
+///              file.
 APUS_API FlagValues parse_flags(const std::vector<std::string>& arguments, const FlagTable& table);
 
 /// Whether the value is the default as the table words it ("none", "auto", "8"), so that it changes nothing.

@@ -33,7 +33,8 @@ APUS_API TrainingCommand read_training_command(const FlagValues& values, const F
 APUS_API TrainingCommand parse_training_command(const std::vector<std::string>& arguments);
 
 /// Decides between CPU and GPU: the line to say, such as "Training on the CPU: --ddp_backend gloo".
-/// Throws:      ConfigError if there are GPUs whose driver cannot be used, or nccl is wanted without a GPU, each
+/// Throws:      ConfigError if there are GPUs whose driver cannot be used, or nccl is wanted without a GPU,
+/// each
 ///              with the remedy; NotSupported if GPUs could be used, which this build cannot train on.
 APUS_API std::string choose_device(const TrainingCommand& command, const DeviceSurvey& survey);
 

@@ -52,20 +52,22 @@ struct APUS_API LaunchResult {
 
 /// Starts the ranks of one machine as processes, watches them, and tells which failed first.
 ///
-/// Every rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, MASTER_ADDR, MASTER_PORT,
-/// TORCHELASTIC_RESTART_COUNT, APUS_ERROR_DIR and, unless set, OMP_NUM_THREADS; NPROC_PER_NODE is taken away. With
-/// one node this process serves the ranks' store itself, as torchrun's agent does (TORCHELASTIC_USE_AGENT_STORE), so
-/// that the port cannot be lost to somebody else and the store outlives a killed rank 0; with several, rank 0 does.
-/// Standard input, output and error are the launcher's. Each rank leads a process group of its own and is killed
-/// when the launcher's thread ends.
+/// Every rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, MASTER_ADDR,
+/// MASTER_PORT, TORCHELASTIC_RESTART_COUNT, APUS_ERROR_DIR and, unless set, OMP_NUM_THREADS; NPROC_PER_NODE
+/// is taken away. With one node this process serves the ranks' store itself, as torchrun's agent does
+/// (TORCHELASTIC_USE_AGENT_STORE), so that the port cannot be lost to somebody else and the store outlives a
+/// killed rank 0; with several, rank 0 does. Standard input, output and error are the launcher's. Each rank
+/// leads a process group of its own and is killed when the launcher's thread ends.
 ///
-/// The first rank that fails ends the others: SIGTERM, then SIGKILL after `grace`. Its cause is, in this order: the
-/// earliest error that a rank left (rank_error.h) and that is no consequence of a peer's; the first rank that died
-/// without leaving one; the earliest consequence. A configuration error is not tried again.
+/// The first rank that fails ends the others: SIGTERM, then SIGKILL after `grace`. Its cause is, in this
+/// order: the earliest error that a rank left (rank_error.h) and that is no consequence of a peer's; the
+/// first rank that died without leaving one; the earliest consequence. A configuration error is not tried
+/// again.
 class APUS_API LocalLauncher final {
  public:
   /// `clock` must outlive the launcher; `logger` hears of threads, restarts and ranks that had to be killed.
-  /// Throws:      ConfigError naming the flag if the counts make no sense or the port is in use; NotSupported for
+  /// Throws:      ConfigError naming the flag if the counts make no sense or the port is in use; NotSupported
+  /// for
   ///              restarts over several nodes.
   LocalLauncher(LaunchOptions options, Clock& clock, std::shared_ptr<Logger> logger);
 

@@ -38,15 +38,16 @@ struct APUS_API RankError {
   std::string message = {};
 };
 
-/// The kind of an exception: ConfigError, NotSupported and DataError are of configuration, CommError is a consequence.
+/// The kind of an exception: ConfigError, NotSupported and DataError are of configuration, CommError is a
+/// consequence.
 APUS_API ErrorKind error_kind(const std::exception& error);
 
 /// The description of an exception that ends `rank` now.
 APUS_API RankError describe_error(int rank, const std::exception& error, const Clock& clock);
 
-/// Leaves the error where the launcher finds it: in the folder that APUS_ERROR_DIR names and, in torchrun's own
-/// form, in the file that TORCHELASTIC_ERROR_FILE names. Does nothing if neither is set, and never throws: the
-/// error itself matters more than the note about it.
+/// Leaves the error where the launcher finds it: in the folder that APUS_ERROR_DIR names and, in torchrun's
+/// own form, in the file that TORCHELASTIC_ERROR_FILE names. Does nothing if neither is set, and never
+/// throws: the error itself matters more than the note about it.
 APUS_API void leave_error(const Environment& environment, const RankError& error) noexcept;
 
 /// All errors left in a folder, the earliest first. Files that are not whole are passed over.

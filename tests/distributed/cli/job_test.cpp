@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "apus/comm/store.h"
 #include "tests/support/apus_program.h"
 
 namespace apus::program_tests {
@@ -32,19 +33,40 @@ TEST_F(JobTest, EveryWayToStartRanksGivesTheSameLosses) {
   launched = with(launched, job("launched", 3));
   const Outcome launch = run_apus(launched);
   ASSERT_EQ(launch.code, 0) << launch.output;
-  const Outcome alias = run_apus(with({"rlhf", "--rlhf_type", "dpo"}, [&] {
-    const Words words = job("alias", 3);
-    return Words(words.begin() + 1, words.end());
-  }()), {{"NPROC_PER_NODE", "2"}});
+  const Outcome alias = run_apus(with({"rlhf", "--rlhf_type", "dpo"},
+                                      [&] {
+                                        const Words words = job("alias", 3);
+                                        return Words(words.begin() + 1, words.end());
+                                      }()),
+                                 {{"NPROC_PER_NODE", "2"}});
   ASSERT_EQ(alias.code, 0) << alias.output;
   EXPECT_EQ(losses("spawned").size(), 3u);
   EXPECT_EQ(losses("launched"), losses("spawned"));
   EXPECT_EQ(losses("alias"), losses("spawned"));
 }
 
+TEST_F(JobTest, TwoNodesMeetAtTheFirst) {
+  const std::string port = std::to_string(comm::make_tcp_store({.port = 0, .is_server = true})->port());
+  const auto node = [&](const std::string& rank) {
+    const Words launch = {"launch",        "--nproc_per_node=1", "--nnodes=2",    "--node_rank", rank,
+                          "--master_addr", "127.0.0.1",          "--master_port", port,          "--"};
+    return std::make_unique<Running>(apus_program(), with(launch, job("nodes", 3)),
+                                     job_environment({{"GLOO_SOCKET_IFNAME", "lo"}}));
+  };
+  const auto second = node("1");
+  const auto first = node("0");
+  const Outcome outcome = first->wait();
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_EQ(second->wait().code, 0) << second->output();
+  EXPECT_TRUE(outcome.says("world_size=2, rank=0, local_rank=0")) << outcome.output;
+  EXPECT_TRUE(second->output().find("world_size=2, rank=1, local_rank=0") != std::string::npos)
+      << second->output();
+  EXPECT_EQ(losses("nodes").size(), 3u);
+}
+
 TEST_F(JobTest, WithRankSetNprocPerNodeIsIgnored) {
-  const Outcome outcome =
-      run_apus(job("out", 1), {{"NPROC_PER_NODE", "4"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}});
+  const Outcome outcome = run_apus(
+      job("out", 1), {{"NPROC_PER_NODE", "4"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}});
   EXPECT_EQ(outcome.code, 0) << outcome.output;
   EXPECT_TRUE(outcome.says("world_size=1, rank=0, local_rank=0")) << outcome.output;
 }
@@ -54,7 +76,8 @@ TEST_F(JobTest, OneProcessNeedsNoLauncherAndTrainKnowsTheTaskByItsColumns) {
   words.front() = "train";
   const Outcome outcome = run_apus(with(words, {"--use_fast_tokenizer", "true", "--eval_steps", "1"}));
   EXPECT_EQ(outcome.code, 0) << outcome.output;
-  EXPECT_TRUE(outcome.says("Without effect here, meant for Python programs: --use_fast_tokenizer")) << outcome.output;
+  EXPECT_TRUE(outcome.says("Without effect here, meant for Python programs: --use_fast_tokenizer"))
+      << outcome.output;
   EXPECT_TRUE(outcome.says("warning: --eval_steps is given, but neither --val_dataset")) << outcome.output;
   EXPECT_EQ(losses("out").size(), 2u);
 }

@@ -5,7 +5,7 @@
 namespace apus::program_tests {
 namespace {
 
-constexpr int kSteps = 60;
+constexpr int kSteps = 150;
 
 /// Jobs that are interrupted, and what the same command makes of it.
 class KilledRank : public TinyJob {

@@ -49,7 +49,8 @@ TEST(ParseFlags, BooleansInAnyCaseAndBare) {
 TEST(ParseFlags, ListsByCommasOrSpaces) {
   const Words projections = {"q_proj", "v_proj", "k_proj"};
   EXPECT_EQ(parse({"--target_modules", "q_proj,v_proj,k_proj"}).find("target_modules")->list(), projections);
-  EXPECT_EQ(parse({"--target_modules", "q_proj", "v_proj", "k_proj"}).find("target_modules")->list(), projections);
+  EXPECT_EQ(parse({"--target_modules", "q_proj", "v_proj", "k_proj"}).find("target_modules")->list(),
+            projections);
   EXPECT_EQ(parse({"--target_modules", "q_proj v_proj,k_proj"}).find("target_modules")->list(), projections);
 }
 
@@ -66,17 +67,20 @@ TEST(ParseFlags, AliasesAreTheSameFlag) {
 }
 
 TEST(ParseFlags, AnUnknownFlagNamesTheNearest) {
-  EXPECT_EQ(refusal<ConfigError>({"--lora_rnak", "8"}), "unknown flag --lora_rnak (did you mean 'lora_rank'?)");
+  EXPECT_EQ(refusal<ConfigError>({"--lora_rnak", "8"}),
+            "unknown flag --lora_rnak (did you mean 'lora_rank'?)");
   EXPECT_EQ(refusal<ConfigError>({"--zzzzzzzzzzzz", "8"}), "unknown flag --zzzzzzzzzzzz");
 }
 
 TEST(ParseFlags, ALaunchersFlagSaysWhereItBelongs) {
-  EXPECT_NE(refusal<ConfigError>({"--nproc_per_node", "4"}).find("belongs to `apus launch`"), std::string::npos);
+  EXPECT_NE(refusal<ConfigError>({"--nproc_per_node", "4"}).find("belongs to `apus launch`"),
+            std::string::npos);
 }
 
 TEST(ParseFlags, NotANumberNamesFlagAndValue) {
-  for (const Words& arguments : {Words{"--lora_rank", "eight"}, Words{"--learning_rate", "1e-4x"},
-                                 Words{"--lora_rank", "8.5"}, Words{"--learning_rate=nan"}, Words{"--max_steps", ""}}) {
+  for (const Words& arguments :
+       {Words{"--lora_rank", "eight"}, Words{"--learning_rate", "1e-4x"}, Words{"--lora_rank", "8.5"},
+        Words{"--learning_rate=nan"}, Words{"--max_steps", ""}}) {
     const std::string message = refusal<ConfigError>(arguments);
     const std::string flag = arguments[0].substr(0, arguments[0].find('='));
     EXPECT_NE(message.find(flag), message.npos) << message;
@@ -91,7 +95,8 @@ TEST(ParseFlags, RepeatedMissingAndStrayWordsAreRefused) {
   EXPECT_EQ(refusal<ConfigError>({"--seed"}), "--seed needs a value");
   EXPECT_EQ(refusal<ConfigError>({"--dataset", ","}), "--dataset needs at least one word");
   EXPECT_EQ(refusal<ConfigError>({"--model", "my", "model"}),
-            "'model' belongs to no flag (before it: my); flags begin with --, and a value with spaces needs quotes");
+            "'model' belongs to no flag (before it: my); flags begin with --, and a value with spaces needs "
+            "quotes");
 }
 
 TEST(ParseFlags, NegativeNumbersAreValues) {
@@ -99,14 +104,42 @@ TEST(ParseFlags, NegativeNumbersAreValues) {
 }
 
 TEST(ParseFlags, WhatIsNotBuiltYetIsAcceptedAtItsDefaultOnly) {
-  parse({"--full_determinism", "false", "--packing=no", "--merge_lora", "False", "--fp16", "0", "--loss_type",
-         "sigmoid", "--label_smoothing", "0.0", "--tensor_parallel_size", "1", "--load_best_model_at_end", "false",
-         "--optim", "adamw_torch", "--quant_method", "none", "--report_to", "none", "--sequence_parallel", "false",
-         "--disable_dropout", "true", "--discopop_tau", "0.05", "--train_type", "lora", "--rpo_alpha", "none"});
+  parse({"--full_determinism",
+         "false",
+         "--packing=no",
+         "--merge_lora",
+         "False",
+         "--fp16",
+         "0",
+         "--loss_type",
+         "sigmoid",
+         "--label_smoothing",
+         "0.0",
+         "--tensor_parallel_size",
+         "1",
+         "--load_best_model_at_end",
+         "false",
+         "--optim",
+         "adamw_torch",
+         "--quant_method",
+         "none",
+         "--report_to",
+         "none",
+         "--sequence_parallel",
+         "false",
+         "--disable_dropout",
+         "true",
+         "--discopop_tau",
+         "0.05",
+         "--train_type",
+         "lora",
+         "--rpo_alpha",
+         "none"});
   for (const Words& arguments :
-       {Words{"--packing", "true"}, Words{"--fp16", "true"}, Words{"--loss_type", "ipo"}, Words{"--report_to", "tensorboard"},
-        Words{"--label_smoothing", "0.1"}, Words{"--tensor_parallel_size", "2"}, Words{"--optim", "adamw_bf16"},
-        Words{"--train_type", "full"}, Words{"--quant_bits", "4"}, Words{"--report_to", "none", "tensorboard"},
+       {Words{"--packing", "true"}, Words{"--fp16", "true"}, Words{"--loss_type", "ipo"},
+        Words{"--report_to", "tensorboard"}, Words{"--label_smoothing", "0.1"},
+        Words{"--tensor_parallel_size", "2"}, Words{"--optim", "adamw_bf16"}, Words{"--train_type", "full"},
+        Words{"--quant_bits", "4"}, Words{"--report_to", "none", "tensorboard"},
         Words{"--fsdp", "full_shard auto_wrap"}, Words{"--merge_lora"}, Words{"--ref_model", "other"},
         Words{"--load_best_model_at_end", "true"}, Words{"--packing_length", "512"}}) {
     const std::string message = refusal<NotSupported>(arguments);
@@ -126,7 +159,8 @@ TEST(ParseFlags, WordsOutsideAChoiceAreRefused) {
 
 TEST(ParseFlags, FlagsWithoutEffectAreNamedInOneLine) {
   const FlagTable table = training_flags();
-  const FlagValues values = parse({"--use_fast_tokenizer", "true", "--attn_impl", "flash_attn", "--seed", "3"});
+  const FlagValues values =
+      parse({"--use_fast_tokenizer", "true", "--attn_impl", "flash_attn", "--seed", "3"});
   EXPECT_EQ(no_effect_line(values, table),
             "Without effect here, meant for Python programs: --attn_impl, --use_fast_tokenizer");
   EXPECT_EQ(no_effect_line(parse({"--seed", "3"}), table), "");

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "apus/base/error.h"
-#include "tests/support/temporary_folder.h"
 
 namespace apus::cli {
 namespace {
@@ -52,9 +51,9 @@ TEST(TrainingCommand, TheDefaultsOfTheTableAreTheJobs) {
 
 TEST(TrainingCommand, EveryActingFlagReachesTheJob) {
   const std::map<std::string, std::string> words = {
-      {"torch_dtype", "float32"},    {"truncation_strategy", "left"}, {"lr_scheduler_type", "linear"},
-      {"dpo_reduction", "microbatch"}, {"lora_dtype", "bf16"},        {"rlhf_type", "dpo"},
-      {"ddp_backend", "gloo"},       {"deepspeed", "zero2"},          {"resume_from_checkpoint", "none"}};
+      {"torch_dtype", "float32"},      {"truncation_strategy", "left"}, {"lr_scheduler_type", "linear"},
+      {"dpo_reduction", "microbatch"}, {"lora_dtype", "bf16"},          {"rlhf_type", "dpo"},
+      {"ddp_backend", "gloo"},         {"deepspeed", "zero2"},          {"resume_from_checkpoint", "none"}};
   const nlohmann::ordered_json before = arguments_of({});
   const FlagTable table = training_flags();
   for (const Flag& flag : table.flags()) {
@@ -72,13 +71,51 @@ TEST(TrainingCommand, EveryActingFlagReachesTheJob) {
 }
 
 TEST(TrainingCommand, TheMainJobsFlagsAreTakenUnchanged) {
-  const TrainingCommand command = parse_training_command(
-      {"--model", "DIR", "--dataset", "FILE.jsonl", "--train_type", "lora", "--lora_rank", "64", "--lora_alpha", "128",
-       "--target_modules", "q_proj,v_proj,k_proj,o_proj,gate_proj,up_proj,down_proj", "--output_dir", "OUT",
-       "--deepspeed", "zero2", "--per_device_train_batch_size", "1", "--gradient_accumulation_steps", "16",
-       "--num_train_epochs", "3", "--learning_rate", "5e-5", "--warmup_ratio", "0.03", "--max_length", "4096",
-       "--save_steps", "200", "--logging_steps", "10", "--eval_steps", "200", "--bf16", "true",
-       "--dataloader_num_workers", "8", "--ddp_timeout", "1800", "--report_to", "none", "--use_fast_tokenizer", "true"});
+  const TrainingCommand command =
+      parse_training_command({"--model",
+                              "DIR",
+                              "--dataset",
+                              "FILE.jsonl",
+                              "--train_type",
+                              "lora",
+                              "--lora_rank",
+                              "64",
+                              "--lora_alpha",
+                              "128",
+                              "--target_modules",
+                              "q_proj,v_proj,k_proj,o_proj,gate_proj,up_proj,down_proj",
+                              "--output_dir",
+                              "OUT",
+                              "--deepspeed",
+                              "zero2",
+                              "--per_device_train_batch_size",
+                              "1",
+                              "--gradient_accumulation_steps",
+                              "16",
+                              "--num_train_epochs",
+                              "3",
+                              "--learning_rate",
+                              "5e-5",
+                              "--warmup_ratio",
+                              "0.03",
+                              "--max_length",
+                              "4096",
+                              "--save_steps",
+                              "200",
+                              "--logging_steps",
+                              "10",
+                              "--eval_steps",
+                              "200",
+                              "--bf16",
+                              "true",
+                              "--dataloader_num_workers",
+                              "8",
+                              "--ddp_timeout",
+                              "1800",
+                              "--report_to",
+                              "none",
+                              "--use_fast_tokenizer",
+                              "true"});
   const train::DpoJobOptions job = train::resolve_dpo_job(command.job, 4);
   EXPECT_EQ(job.target_modules.size(), 7u);
   EXPECT_EQ(job.learning_rate, 5e-5);
@@ -99,16 +136,19 @@ TEST(TrainingCommand, EvalStepsWithDataIsNoWarning) {
 
 TEST(TrainingCommand, WordsOfTheTableMeanTheDefault) {
   const nlohmann::ordered_json before = arguments_of({});
-  EXPECT_EQ(arguments_of({"--save_total_limit", "none", "--target_modules", "all-linear", "--deepspeed", "none",
-                          "--gradient_checkpointing", "auto", "--torch_dtype", "auto", "--adapters", "none"}),
-            before);
+  EXPECT_EQ(
+      arguments_of({"--save_total_limit", "none", "--target_modules", "all-linear", "--deepspeed", "none",
+                    "--gradient_checkpointing", "auto", "--torch_dtype", "auto", "--adapters", "none"}),
+      before);
 }
 
 TEST(TrainingCommand, DtypesHaveOtherSpellings) {
   EXPECT_EQ(arguments_of({"--torch_dtype", "bf16"}).at("torch_dtype"), "bfloat16");
   EXPECT_EQ(arguments_of({"--torch_dtype", "torch.float32"}).at("torch_dtype"), "float32");
   EXPECT_EQ(arguments_of({"--lora_dtype", "bf16"}).at("lora_dtype"), "bfloat16");
-  EXPECT_EQ(refusal<NotSupported>([] { parse_training_command({"--torch_dtype", "fp16"}); }),
+  EXPECT_EQ(refusal<NotSupported>([] {
+              parse_training_command({"--torch_dtype", "fp16"});
+            }),
             "--torch_dtype float16 is not supported yet; take bfloat16");
 }
 
@@ -132,24 +172,25 @@ TEST(ChooseDevice, TheCpuIsTakenAndSaid) {
   const TrainingCommand plain;
   EXPECT_EQ(choose_device(plain, {.state = GpuState::kNone, .reason = "no GPU here"}),
             "Training on the CPU: no GPU here");
-  EXPECT_EQ(choose_device(plain, {.state = GpuState::kHidden, .reason = "hidden"}), "Training on the CPU: hidden");
+  EXPECT_EQ(choose_device(plain, {.state = GpuState::kHidden, .reason = "hidden"}),
+            "Training on the CPU: hidden");
   const TrainingCommand gloo{.ddp_backend = "gloo"};
-  EXPECT_EQ(choose_device(gloo, {.state = GpuState::kUsable, .count = 4}), "Training on the CPU: --ddp_backend gloo");
+  EXPECT_EQ(choose_device(gloo, {.state = GpuState::kUsable, .count = 4}),
+            "Training on the CPU: --ddp_backend gloo");
   EXPECT_EQ(choose_device(gloo, {.state = GpuState::kUnusable, .reason = "x"}),
             "Training on the CPU: --ddp_backend gloo");
 }
 
 TEST(ChooseDevice, WhatCannotWorkNamesTheRemedy) {
-  const std::string unusable = refusal<ConfigError>([] {
-    choose_device({}, {.state = GpuState::kUnusable, .reason = "the driver is too old"});
-  });
+  const std::string unusable = refusal<ConfigError>(
+      [] { choose_device({}, {.state = GpuState::kUnusable, .reason = "the driver is too old"}); });
   EXPECT_EQ(unusable.find("the driver is too old; to train on the CPU all the same"), 0u) << unusable;
-  const std::string usable = refusal<NotSupported>([] { choose_device({}, {.state = GpuState::kUsable, .count = 4}); });
+  const std::string usable =
+      refusal<NotSupported>([] { choose_device({}, {.state = GpuState::kUsable, .count = 4}); });
   EXPECT_NE(usable.find("CUDA_VISIBLE_DEVICES="), usable.npos) << usable;
   EXPECT_NE(usable.find("--ddp_backend gloo"), usable.npos) << usable;
-  const std::string nccl = refusal<ConfigError>([] {
-    choose_device({.ddp_backend = "nccl"}, {.state = GpuState::kNone, .reason = "no GPU here"});
-  });
+  const std::string nccl = refusal<ConfigError>(
+      [] { choose_device({.ddp_backend = "nccl"}, {.state = GpuState::kNone, .reason = "no GPU here"}); });
   EXPECT_EQ(nccl, "--ddp_backend nccl needs a GPU: no GPU here; give --ddp_backend gloo to train on the CPU");
 }
 
@@ -158,16 +199,6 @@ TEST(CheckWorld, DeviceMapNeedsRanks) {
   EXPECT_EQ(refusal<ConfigError>([&] { check_world(command, 1); }).find("--device_map auto"), 0u);
   check_world(command, 2);
   EXPECT_EQ(command.notes, Words{"Without effect: --device_map; each rank has one device"});
-}
-
-TEST(TaskOfData, FollowsTheColumns) {
-  const TemporaryFolder folder;
-  const auto task = [&](std::string_view row) { return task_of_data(folder.put("a.jsonl", row).string()); };
-  EXPECT_EQ(task(R"({"prompt": "a", "chosen": "b", "rejected": "c"})"), "dpo");
-  EXPECT_EQ(task(R"({"messages": [], "rejected_response": "c"})"), "dpo");
-  EXPECT_EQ(task(R"({"messages": []})"), std::nullopt);
-  EXPECT_NE(refusal<DataError>([&] { task("[1]\n"); }).find("a.jsonl:1: "), std::string::npos);
-  EXPECT_NE(refusal<DataError>([&] { task("\n"); }).find("no row"), std::string::npos);
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ TEST(ChildProcess, TellsExitCodesAndSignals) {
 
 TEST(ChildProcess, GetsItsEnvironmentAndArgumentsAndNothingElse) {
   const TemporaryFolder folder;
-  const std::string script = "printf '%s|%s|%s' \"$A\" \"${HOME:-none}\" \"$1\" > " + (folder / "out").string();
+  const std::string script =
+      "printf '%s|%s|%s' \"$A\" \"${HOME:-none}\" \"$1\" > " + (folder / "out").string();
   ChildCommand command = shell(script, Environment(Environment::Map{{"A", "x y"}}));
   command.arguments.insert(command.arguments.end(), {"name", "first one"});
   ChildProcess child(command);

@@ -10,11 +10,14 @@ RankError error_of(int rank, ErrorKind kind, const char* message) {
   return {.rank = rank, .time_ns = rank, .kind = kind, .message = message};
 }
 
-RankExit ended(int rank, int code) { return {.rank = rank, .exit = {.code = code}}; }
+RankExit ended(int rank, int code) {
+  return {.rank = rank, .exit = {.code = code}};
+}
 
 TEST(FirstCause, AnOwnErrorWinsOverEarlierConsequences) {
-  const FirstCause cause = find_first_cause({ended(0, 1), ended(2, 1)}, {error_of(0, ErrorKind::kConsequence, "lost"),
-                                                                        error_of(2, ErrorKind::kOwn, "no memory")});
+  const FirstCause cause = find_first_cause(
+      {ended(0, 1), ended(2, 1)},
+      {error_of(0, ErrorKind::kConsequence, "lost"), error_of(2, ErrorKind::kOwn, "no memory")});
   EXPECT_EQ(cause.message, "rank 2: no memory");
   EXPECT_EQ(cause.exit_code, 1);
   EXPECT_TRUE(cause.can_be_retried);
@@ -44,7 +47,8 @@ TEST(FirstCause, RanksThatTheLauncherStoppedAreNoCause) {
 }
 
 TEST(FirstCause, WithoutAnythingBetterTheEarliestConsequenceIsNamed) {
-  const FirstCause cause = find_first_cause({ended(1, 1)}, {error_of(1, ErrorKind::kConsequence, "deadline")});
+  const FirstCause cause =
+      find_first_cause({ended(1, 1)}, {error_of(1, ErrorKind::kConsequence, "deadline")});
   EXPECT_EQ(cause.message, "rank 1: deadline");
 }
 

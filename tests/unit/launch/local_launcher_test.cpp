@@ -25,9 +25,7 @@ class LocalLauncherTest : public testing::Test {
             .grace = std::chrono::milliseconds(300)};
   }
 
-  LaunchResult run(LaunchOptions options) {
-    return LocalLauncher(std::move(options), clock_, log_).run();
-  }
+  LaunchResult run(LaunchOptions options) { return LocalLauncher(std::move(options), clock_, log_).run(); }
 
   std::string refusal(LaunchOptions options) {
     try {
@@ -74,8 +72,8 @@ TEST_F(LocalLauncherTest, OneFailingRankStopsAllWithinSeconds) {
 }
 
 TEST_F(LocalLauncherTest, ARankThatIgnoresSigtermIsKilled) {
-  const LaunchResult result =
-      run(shell("test $RANK = 1 && { sleep 0.2; exit 3; }; trap '' TERM; while true; do sleep 0.05; done", 2));
+  const LaunchResult result = run(
+      shell("test $RANK = 1 && { sleep 0.2; exit 3; }; trap '' TERM; while true; do sleep 0.05; done", 2));
   EXPECT_EQ(result.first_cause, "rank 1 ended with exit code 3");
   EXPECT_EQ(log_->count("Killing the ranks that still run 0.3 s"), 1);
 }
@@ -87,18 +85,20 @@ TEST_F(LocalLauncherTest, ASigkilledRankIsNamed) {
 }
 
 TEST_F(LocalLauncherTest, TheErrorThatARankLeftIsTheCause) {
-  const LaunchResult result = run(shell(
-      "if test $RANK = 1; then sleep 0.1; echo '{\"rank\":1,\"time_ns\":9,\"kind\":\"own\",\"message\":\"no disk\"}' "
-      "> $APUS_ERROR_DIR/rank-1.json; exit 4; fi; "
-      "echo '{\"rank\":0,\"time_ns\":5,\"kind\":\"consequence\",\"message\":\"peer gone\"}' "
-      "> $APUS_ERROR_DIR/rank-0.json; trap '' TERM; sleep 0.3; exit 1",
-      2));
+  const LaunchResult result =
+      run(shell("if test $RANK = 1; then sleep 0.1; echo "
+                "'{\"rank\":1,\"time_ns\":9,\"kind\":\"own\",\"message\":\"no disk\"}' "
+                "> $APUS_ERROR_DIR/rank-1.json; exit 4; fi; "
+                "echo '{\"rank\":0,\"time_ns\":5,\"kind\":\"consequence\",\"message\":\"peer gone\"}' "
+                "> $APUS_ERROR_DIR/rank-0.json; trap '' TERM; sleep 0.3; exit 1",
+                2));
   EXPECT_EQ(result.first_cause, "rank 1: no disk");
   EXPECT_EQ(result.exit_code, 4);
 }
 
 TEST_F(LocalLauncherTest, RestartsUntilItGoesWell) {
-  LaunchOptions options = shell("echo $TORCHELASTIC_RESTART_COUNT >> $OUT/$RANK; test $TORCHELASTIC_RESTART_COUNT = 2", 2);
+  LaunchOptions options =
+      shell("echo $TORCHELASTIC_RESTART_COUNT >> $OUT/$RANK; test $TORCHELASTIC_RESTART_COUNT = 2", 2);
   options.max_restarts = 3;
   const LaunchResult result = run(options);
   EXPECT_EQ(result.exit_code, 0);
@@ -127,8 +127,10 @@ TEST_F(LocalLauncherTest, AConfigurationErrorIsNotTriedAgain) {
 
 TEST_F(LocalLauncherTest, ASignalIsPassedOnAndRanksMayEndWell) {
   std::atomic<int> signal = 0;
-  LaunchOptions options = shell("trap 'touch $OUT/saved-$RANK; exit 143' TERM; touch $OUT/up-$RANK; "
-                                "while true; do sleep 0.02; done", 2);
+  LaunchOptions options = shell(
+      "trap 'touch $OUT/saved-$RANK; exit 143' TERM; touch $OUT/up-$RANK; "
+      "while true; do sleep 0.02; done",
+      2);
   options.signal = &signal;
   std::thread host([&] {
     while (!std::filesystem::exists(folder_ / "up-0") || !std::filesystem::exists(folder_ / "up-1")) {
@@ -149,7 +151,9 @@ TEST_F(LocalLauncherTest, APortInUseIsRefusedWithTheRemedy) {
   LaunchOptions options = shell("exit 0", 2);
   options.master_port = taken->port();
   const std::string message = refusal(options);
-  EXPECT_EQ(message.find("--master_port " + std::to_string(taken->port()) + " cannot be used"), 0u) << message;
+  EXPECT_EQ(
+      message.find("--master_port " + std::to_string(taken->port()) + " (or MASTER_PORT) cannot be used"), 0u)
+      << message;
   EXPECT_NE(message.find("give another one, or leave it out to take a free one"), message.npos) << message;
 }
 
@@ -177,8 +181,10 @@ TEST_F(LocalLauncherTest, CountsThatMakeNoSenseAreRefused) {
 }
 
 TEST_F(LocalLauncherTest, RanksOfTheSecondNodeComeAfterTheFirst) {
-  LaunchOptions options = shell("echo $RANK $WORLD_SIZE $NODE_RANK $MASTER_ADDR:$MASTER_PORT "
-                                "$TORCHELASTIC_USE_AGENT_STORE > $OUT/$LOCAL_RANK", 2);
+  LaunchOptions options = shell(
+      "echo $RANK $WORLD_SIZE $NODE_RANK $MASTER_ADDR:$MASTER_PORT "
+      "$TORCHELASTIC_USE_AGENT_STORE > $OUT/$LOCAL_RANK",
+      2);
   options.nnodes = 2;
   options.node_rank = 1;
   options.master_addr = "node-a";

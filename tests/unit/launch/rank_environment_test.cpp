@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "apus/launch/cpu_share.h"
 #include "apus/comm/launch_environment.h"
+#include "apus/launch/cpu_share.h"
 
 namespace apus::launch {
 namespace {
@@ -30,7 +30,8 @@ TEST(RankEnvironment, IsWhatResolveLaunchReads) {
 }
 
 TEST(RankEnvironment, TheLaunchersStoreIsSaid) {
-  const Environment environment = rank_environment({}, {.master_addr = "a", .master_port = 1, .launcher_serves = true}, 0);
+  const Environment environment =
+      rank_environment({}, {.master_addr = "a", .master_port = 1, .launcher_serves = true}, 0);
   EXPECT_TRUE(comm::resolve_launch(environment).use_agent_store);
 }
 

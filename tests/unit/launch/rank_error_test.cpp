@@ -21,8 +21,10 @@ TEST(RankError, KindFollowsTheType) {
 TEST(RankError, IsLeftAndCollectedEarliestFirst) {
   const TemporaryFolder folder;
   const Environment environment(Environment::Map{{kErrorFolderVariable, folder.path().string()}});
-  leave_error(environment, {.rank = 2, .time_ns = 50, .kind = ErrorKind::kConsequence, .message = "peer gone"});
-  leave_error(environment, {.rank = 1, .time_ns = 40, .kind = ErrorKind::kConfiguration, .message = "line \"17\"\n"});
+  leave_error(environment,
+              {.rank = 2, .time_ns = 50, .kind = ErrorKind::kConsequence, .message = "peer gone"});
+  leave_error(environment,
+              {.rank = 1, .time_ns = 40, .kind = ErrorKind::kConfiguration, .message = "line \"17\"\n"});
   leave_error(environment, {.rank = 0, .time_ns = 50, .kind = ErrorKind::kOwn, .message = "third"});
   const std::vector<RankError> errors = collect_errors(folder.path());
   ASSERT_EQ(errors.size(), 3u);
@@ -52,6 +54,7 @@ TEST(RankError, TorchrunGetsItsOwnForm) {
   const std::string text = read_file(file);
   EXPECT_NE(text.find("\"message\":{"), text.npos) << text;
   EXPECT_NE(text.find("\"message\":\"out of disk\""), text.npos) << text;
+  EXPECT_NE(text.find("\"py_callstack\":\"out of disk\""), text.npos) << text;
   EXPECT_NE(text.find("\"timestamp\":\"7\""), text.npos) << text;
 }
 

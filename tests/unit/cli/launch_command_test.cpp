@@ -1,0 +1,39 @@
+#include "tests/unit/cli/support/program_call.h"
+
+namespace apus::cli {
+namespace {
+
+TEST(LaunchCommand, NeedsACommandAndSaysWhatItCannotDo) {
+  EXPECT_NE(call({"launch", "--nproc_per_node=2"}).error.find("apus launch needs `--`"), std::string::npos);
+  EXPECT_NE(call({"launch", "--", "infer"}).error.find("apus launch of `infer` is not supported yet"),
+            std::string::npos);
+  EXPECT_NE(call({"launch", "--max_restarts=3", "--", "dpo"}).error.find("needs --restartable true"),
+            std::string::npos);
+  EXPECT_NE(call({"launch", "--nproc_per_nod=3", "--", "dpo"}).error.find("did you mean 'nproc_per_node'?"),
+            std::string::npos);
+}
+
+TEST(LaunchCommand, ChecksTheCommandBeforeStartingIt) {
+  const Outcome outcome = call({"launch", "--nproc_per_node=2", "--", "dpo", "--lora_rnak", "8"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.error, "error: unknown flag --lora_rnak (did you mean 'lora_rank'?)\n");
+}
+
+TEST(LaunchCommand, CountsAreChecked) {
+  const std::vector<std::string> job = {"--",        "dpo", "--model",       "m",
+                                        "--dataset", "d",   "--ddp_backend", "gloo"};
+  const auto refusal = [&job](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "launch");
+    flags.insert(flags.end(), job.begin(), job.end());
+    return call(flags).error;
+  };
+  EXPECT_NE(refusal({"--nproc_per_node", "0"}).find("--nproc_per_node 0"), std::string::npos);
+  EXPECT_NE(refusal({"--nproc_per_node", "-1"}).find("--nproc_per_node -1: expected 0 or more"),
+            std::string::npos);
+  EXPECT_NE(refusal({"--nnodes", "2"}).find("needs --master_addr"), std::string::npos);
+  EXPECT_NE(refusal({"--nnodes=2", "--master_addr=a", "--restartable"}).find("not supported yet"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace apus::cli
