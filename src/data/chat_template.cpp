@@ -10,7 +10,8 @@ using Json = nlohmann::ordered_json;
 // An absent or empty list is null, as transformers passes it.
 Json list_or_null(const Json* list, const char* name) {
   if (list == nullptr || list->is_null()) return nullptr;
-  APUS_CHECK(list->is_array(), ConfigError, "chat template: ", name, " must be an array, got ", list->type_name());
+  APUS_CHECK(list->is_array(), ConfigError, "chat template: ", name, " must be an array, got ",
+             list->type_name());
   return list->empty() ? Json(nullptr) : *list;
 }
 

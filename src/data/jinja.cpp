@@ -19,19 +19,28 @@ std::string full_message(JinjaErrorKind kind, const std::string& name, int line,
 
 std::string_view jinja_error_kind_name(JinjaErrorKind kind) {
   switch (kind) {
-    case JinjaErrorKind::kRaiseException: return "raise_exception";
-    case JinjaErrorKind::kUndefined: return "undefined";
-    case JinjaErrorKind::kType: return "type";
-    case JinjaErrorKind::kSyntax: return "syntax";
-    case JinjaErrorKind::kSecurity: return "security";
-    case JinjaErrorKind::kLimit: return "limit";
-    case JinjaErrorKind::kNotSupported: return "not_supported";
-    case JinjaErrorKind::kOther: return "other";
+    case JinjaErrorKind::kRaiseException:
+      return "raise_exception";
+    case JinjaErrorKind::kUndefined:
+      return "undefined";
+    case JinjaErrorKind::kType:
+      return "type";
+    case JinjaErrorKind::kSyntax:
+      return "syntax";
+    case JinjaErrorKind::kSecurity:
+      return "security";
+    case JinjaErrorKind::kLimit:
+      return "limit";
+    case JinjaErrorKind::kNotSupported:
+      return "not_supported";
+    case JinjaErrorKind::kOther:
+      return "other";
   }
   return "other";
 }
 
-JinjaError::JinjaError(JinjaErrorKind kind, const std::string& template_name, int line, const std::string& reason)
+JinjaError::JinjaError(JinjaErrorKind kind, const std::string& template_name, int line,
+                       const std::string& reason)
     : Error(full_message(kind, template_name, line, reason)), kind_(kind), line_(line), reason_(reason) {}
 
 JinjaError::~JinjaError() = default;
@@ -57,7 +66,8 @@ JinjaTemplate JinjaTemplate::parse(std::string_view source, std::string name, co
   }
 }
 
-RenderResult JinjaTemplate::render(const nlohmann::ordered_json& context, const RenderOptions& options) const {
+RenderResult JinjaTemplate::render(const nlohmann::ordered_json& context,
+                                   const RenderOptions& options) const {
   APUS_CHECK(context.is_object(), ConfigError, parsed_->name,
              ": a template's context must be a JSON object, got ", context.type_name());
   int line = 0;
@@ -75,9 +85,13 @@ RenderResult JinjaTemplate::render(const nlohmann::ordered_json& context, const 
   }
 }
 
-const std::string& JinjaTemplate::name() const { return parsed_->name; }
+const std::string& JinjaTemplate::name() const {
+  return parsed_->name;
+}
 
-bool JinjaTemplate::has_generation_blocks() const { return parsed_->program.has_generation; }
+bool JinjaTemplate::has_generation_blocks() const {
+  return parsed_->program.has_generation;
+}
 
 bool JinjaTemplate::mentions(std::string_view variable) const {
   const auto found = parsed_->program.symbols.find(std::string(variable));

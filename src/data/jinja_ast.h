@@ -138,6 +138,7 @@ struct SliceExpr final : Expr {
   Value eval(Runtime& runtime) const override;
   ExprPtr object;
   ExprPtr start, stop, step;  // each may be null
+  bool is_constant = false;   // all parts are literals: what cannot be sliced is undefined, not an error
 };
 
 struct CallExpr final : Expr {

@@ -153,7 +153,8 @@ double BigInt::to_double() const {
   unsigned __int128 head = 0;
   for (size_t i = limbs_.size(); i-- > top;) head = head << 32 | limbs_[i];
   if (sticky) head |= 1;
-  const double value = std::ldexp(static_cast<double>(head), static_cast<int>(std::min<size_t>(top * 32, 5000)));
+  const double value =
+      std::ldexp(static_cast<double>(head), static_cast<int>(std::min<size_t>(top * 32, 5000)));
   return negative_ ? -value : value;
 }
 
@@ -189,7 +190,9 @@ BigInt operator+(const BigInt& a, const BigInt& b) {
   return sum;
 }
 
-BigInt operator-(const BigInt& a, const BigInt& b) { return a + -b; }
+BigInt operator-(const BigInt& a, const BigInt& b) {
+  return a + -b;
+}
 
 BigInt operator*(const BigInt& a, const BigInt& b) {
   BigInt product;

@@ -7,7 +7,6 @@ namespace {
 void add_rest(Runtime& runtime, const ExprPtr& rest, CallArgs& args) {
   if (!rest) return;
   const Value value = runtime.eval(*rest);
-  require_defined(value);
   for (const Value& item : Sequence(runtime, value)) args.positional.push_back(item);
 }
 
@@ -34,9 +33,13 @@ CallArgs CallSite::eval(Runtime& runtime) const {
   return args;
 }
 
-Value ConstExpr::eval(Runtime&) const { return value; }
+Value ConstExpr::eval(Runtime&) const {
+  return value;
+}
 
-Value NameExpr::eval(Runtime& runtime) const { return runtime.lookup(symbol, name, global); }
+Value NameExpr::eval(Runtime& runtime) const {
+  return runtime.lookup(symbol, name, global);
+}
 
 Value SequenceExpr::eval(Runtime& runtime) const {
   std::vector<Value> values;
@@ -57,9 +60,12 @@ Value DictExpr::eval(Runtime& runtime) const {
 Value UnaryExpr::eval(Runtime& runtime) const {
   const Value value = runtime.eval(*operand);
   switch (op) {
-    case UnaryOp::kNot: return Value::boolean(!truth(value));
-    case UnaryOp::kMinus: return negate(value);
-    case UnaryOp::kPlus: return plus(value);
+    case UnaryOp::kNot:
+      return Value::boolean(!truth(value));
+    case UnaryOp::kMinus:
+      return negate(value);
+    case UnaryOp::kPlus:
+      return plus(value);
   }
   return {};
 }
@@ -105,7 +111,8 @@ Value CompareExpr::eval(Runtime& runtime) const {
 Value ConditionalExpr::eval(Runtime& runtime) const {
   if (truth(runtime.eval(*test))) return runtime.eval(*then);
   if (otherwise) return runtime.eval(*otherwise);
-  return Value::undefined_hint("the inline if-expression evaluated to false and no else section was defined.");
+  return Value::undefined_hint(
+      "the inline if-expression evaluated to false and no else section was defined.");
 }
 
 Value AttributeExpr::eval(Runtime& runtime) const {
@@ -128,7 +135,8 @@ Value SliceExpr::eval(Runtime& runtime) const {
   const Value to = bound(stop);
   const Value by = bound(step);
   runtime.set_line(line);
-  return slice(runtime, value, from, to, by);
+  if (!is_constant || can_slice(value, from, to, by)) return slice(runtime, value, from, to, by);
+  return Value::undefined_hint("'" + type_name(value) + "' object has no such slice");
 }
 
 Value CallExpr::call(Runtime& runtime, std::optional<Value> caller) const {
@@ -154,7 +162,9 @@ Value CallExpr::call(Runtime& runtime, std::optional<Value> caller) const {
   return call_value(runtime, function, arguments);
 }
 
-Value CallExpr::eval(Runtime& runtime) const { return call(runtime, std::nullopt); }
+Value CallExpr::eval(Runtime& runtime) const {
+  return call(runtime, std::nullopt);
+}
 
 Value FilterExpr::eval(Runtime& runtime) const {
   const Value value = runtime.eval(*input);

@@ -68,7 +68,9 @@ std::vector<Value> ForStmt::filtered(Runtime& runtime, const Value& source) cons
   return kept;
 }
 
-Flow ForStmt::exec(Runtime& runtime) const { return run(runtime, runtime.eval(*iterable), 0); }
+Flow ForStmt::exec(Runtime& runtime) const {
+  return run(runtime, runtime.eval(*iterable), 0);
+}
 
 Flow ForStmt::run(Runtime& runtime, const Value& source, int depth0) const {
   std::vector<Value> items = filtered(runtime, source);
@@ -158,8 +160,12 @@ Flow BlockStmt::exec(Runtime& runtime) const {
   return exec_body(runtime, body);
 }
 
-Flow JumpStmt::exec(Runtime&) const { return flow; }
+Flow JumpStmt::exec(Runtime&) const {
+  return flow;
+}
 
-Flow LoadStmt::exec(Runtime&) const { fail_type("no loader for this environment specified"); }
+Flow LoadStmt::exec(Runtime&) const {
+  fail_type("no loader for this environment specified");
+}
 
 }  // namespace apus::data::jinja

@@ -40,13 +40,16 @@ Value float_filter(Runtime&, const Value& input, CallArgs& args) {
 
 Value round_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("round", args, {"precision", "method"});
-  require_defined(input);
   const std::string method = bound.has(1) ? bound.text(1) : "common";
   if (method != "common" && method != "ceil" && method != "floor") {
     fail(JinjaErrorKind::kOther, "method must be common, ceil or floor");
   }
   if (!input.is_number()) fail_type("type " + type_name(input) + " doesn't define __round__ method");
-  const int64_t digits = bound.integer(0, 0);
+  const bool to_integer = bound.has(0) && bound.at(0).is_none();
+  const int64_t digits = to_integer ? 0 : bound.integer(0, 0);
+  if (to_integer && input.is_float() && std::isfinite(input.as_real())) {
+    return Value::big(BigInt::from_double(round_to(input.as_real(), 0)));
+  }
   if (method == "common") {
     if (input.is_float()) return Value::real(round_to(input.as_real(), digits));
     return digits >= 0 ? plus(input) : round_integer(runtime, input, digits);
@@ -64,10 +67,11 @@ Value default_filter(Runtime&, const Value& input, CallArgs& args) {
 
 Value attr_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("attr", args, {"name"}, 1);
-  require_defined(input);
   const std::string& name = bound.text(0);
+  require_defined(input);
   const MethodSet methods = find_methods(name);
-  if (input.is_dict() && methods.of_dict == nullptr) return Value::undefined_attribute(bound.at(0), Type::kDict);
+  if (input.is_dict() && methods.of_dict == nullptr)
+    return Value::undefined_attribute(bound.at(0), Type::kDict);
   return get_attribute(runtime, input, bound.at(0), methods);
 }
 
@@ -102,7 +106,8 @@ Value string_filter(Runtime& runtime, const Value& input, CallArgs& args) {
 Value pprint_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("pprint", args, {"verbose"});
   std::string text = repr(runtime, input);
-  if (count_code_points(text) > 80) fail(JinjaErrorKind::kNotSupported, "pprint of a value wider than 80 columns is not supported");
+  if (count_code_points(text) > 80)
+    fail(JinjaErrorKind::kNotSupported, "pprint of a value wider than 80 columns is not supported");
   return Value::string(std::move(text));
 }
 
@@ -111,7 +116,8 @@ Value filesize_filter(Runtime&, const Value& input, CallArgs& args) {
   require_defined(input);
   const auto size = parse_float(input);
   if (!size && input.is_string()) {
-    fail(JinjaErrorKind::kOther, "ValueError: could not convert string to float: " + repr_string(input.text()));
+    fail(JinjaErrorKind::kOther,
+         "ValueError: could not convert string to float: " + repr_string(input.text()));
   }
   if (!size) fail_type("filesizeformat expects a number, got " + type_name(input));
   return Value::string(format_file_size(*size, bound.flag(0, false)));
@@ -134,7 +140,8 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 FilterFunction find_value_filter(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kFilters), std::end(kFilters), [&](const auto& f) { return f.name == name; });
+  const auto* found =
+      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const auto& f) { return f.name == name; });
   return found == std::end(kFilters) ? nullptr : found->function;
 }
 
@@ -144,6 +151,8 @@ FilterFunction find_filter(std::string_view name) {
   return find_sequence_filter(name);
 }
 
-bool is_unsupported_filter(std::string_view name) { return name == "urlize" || name == "random"; }
+bool is_unsupported_filter(std::string_view name) {
+  return name == "urlize" || name == "random";
+}
 
 }  // namespace apus::data::jinja

@@ -11,7 +11,9 @@
 namespace apus::data::jinja {
 namespace {
 
-[[noreturn]] void fail_value(const std::string& reason) { fail(JinjaErrorKind::kOther, "ValueError: " + reason); }
+[[noreturn]] void fail_value(const std::string& reason) {
+  fail(JinjaErrorKind::kOther, "ValueError: " + reason);
+}
 
 /// One % format with its values.
 class PercentFormatter {
@@ -26,11 +28,7 @@ class PercentFormatter {
       out += c == '%' ? field() : std::string(1, c);
       runtime_.require_size(out.size());
     }
-    const bool all_used = values_.type() != Type::kTuple || values_.is_dict() || next_ >= values_.items().size();
-    const bool single_unused = values_.type() != Type::kTuple && !values_.is_dict() && next_ == 0 && !by_name_;
-    if (!all_used || (single_unused && !values_.has_items())) {
-      fail_type("not all arguments converted during string formatting");
-    }
+    if (!all_used()) fail_type("not all arguments converted during string formatting");
     return out;
   }
 
@@ -40,7 +38,21 @@ class PercentFormatter {
   const Value& values_;
   size_t pos_ = 0;
   size_t next_ = 0;
-  bool by_name_ = false;
+
+  // What can be indexed counts as a mapping, and a mapping need not be used.
+  bool all_used() const {
+    switch (values_.type()) {
+      case Type::kTuple:
+        return next_ >= values_.items().size();
+      case Type::kDict:
+      case Type::kList:
+      case Type::kRange:
+      case Type::kUndefined:
+        return true;
+      default:
+        return next_ > 0;
+    }
+  }
 
   Value next_value() {
     if (values_.type() == Type::kTuple) {
@@ -57,7 +69,6 @@ class PercentFormatter {
     if (!values_.is_dict()) fail_type("format requires a mapping");
     const std::string key(format_.substr(pos_ + 1, end - pos_ - 1));
     pos_ = end + 1;
-    by_name_ = true;
     const Value* found = values_.as_dict().find(key);
     if (found == nullptr) fail(JinjaErrorKind::kOther, "KeyError: " + repr_string(key));
     return *found;
@@ -66,12 +77,23 @@ class PercentFormatter {
   void flags(FieldSpec& spec) {
     for (; pos_ < format_.size(); ++pos_) {
       switch (format_[pos_]) {
-        case '-': spec.align = '<'; break;
-        case '+': spec.sign = '+'; break;
-        case ' ': spec.sign = spec.sign == '+' ? '+' : ' '; break;
-        case '#': spec.alternate = true; break;
-        case '0': spec.zero = true; break;
-        default: return;
+        case '-':
+          spec.align = '<';
+          break;
+        case '+':
+          spec.sign = '+';
+          break;
+        case ' ':
+          spec.sign = spec.sign == '+' ? '+' : ' ';
+          break;
+        case '#':
+          spec.alternate = true;
+          break;
+        case '0':
+          spec.zero = true;
+          break;
+        default:
+          return;
       }
     }
   }
@@ -92,7 +114,8 @@ class PercentFormatter {
       ++pos_;
       spec.precision = count();
     }
-    while (pos_ < format_.size() && (format_[pos_] == 'l' || format_[pos_] == 'h' || format_[pos_] == 'L')) ++pos_;
+    while (pos_ < format_.size() && (format_[pos_] == 'l' || format_[pos_] == 'h' || format_[pos_] == 'L'))
+      ++pos_;
     if (pos_ >= format_.size()) fail_value("incomplete format");
     spec.type = format_[pos_++];
     if (spec.type == '%') return "%";
@@ -119,7 +142,8 @@ class PercentFormatter {
     }
     if (floats.find(type) != std::string_view::npos) return format_float(runtime_, to_double(value), spec);
     if (type == 'i' || type == 'u') spec.type = 'd';
-    return format_integer(runtime_, value.is_float() ? Value::big(BigInt::from_double(value.as_real())) : value, spec);
+    return format_integer(runtime_,
+                          value.is_float() ? Value::big(BigInt::from_double(value.as_real())) : value, spec);
   }
 };
 
@@ -166,7 +190,8 @@ class BraceFormatter {
 
   std::string field(std::string_view body, int depth) {
     size_t end = 0;
-    while (end < body.size() && body[end] != '!' && body[end] != ':') end += body[end] == '[' ? skip_index(body, end) : 1;
+    while (end < body.size() && body[end] != '!' && body[end] != ':')
+      end += body[end] == '[' ? skip_index(body, end) : 1;
     const Value value = look_up(body.substr(0, end));
     char conversion = '\0';
     if (end < body.size() && body[end] == '!') {
@@ -185,14 +210,16 @@ class BraceFormatter {
   }
 
   static bool is_number(std::string_view text) {
-    return !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string_view::npos;
+    return !text.empty() && text.size() < 10 &&
+           text.find_first_not_of("0123456789") == std::string_view::npos;
   }
 
   Value first(std::string_view name) {
     if (name.empty() || is_number(name)) {
       const size_t index = name.empty() ? next_++ : std::stoul(std::string(name));
       if (index < args_.positional.size()) return args_.positional[index];
-      fail(JinjaErrorKind::kOther, "IndexError: Replacement index " + std::to_string(index) + " out of range");
+      fail(JinjaErrorKind::kOther,
+           "IndexError: Replacement index " + std::to_string(index) + " out of range");
     }
     for (const auto& [key, value] : args_.named) {
       if (key == name) return value;
@@ -206,7 +233,8 @@ class BraceFormatter {
     while (end < path.size()) {
       const bool item = path[end] == '[';
       const size_t begin = end + 1;
-      end = item ? std::min(path.find(']', begin), path.size()) : std::min(path.find_first_of(".[", begin), path.size());
+      end = item ? std::min(path.find(']', begin), path.size())
+                 : std::min(path.find_first_of(".[", begin), path.size());
       const std::string name(path.substr(begin, end - begin));
       if (item && end < path.size()) ++end;
       const Value key = item && is_number(name) ? Value::integer(std::stoll(name)) : Value::string(name);
@@ -218,7 +246,9 @@ class BraceFormatter {
   static FieldSpec parse_spec(const std::string& text) {
     FieldSpec spec;
     size_t pos = 0;
-    const auto is_align = [&](size_t at) { return at < text.size() && std::string_view("<>^=").find(text[at]) != std::string_view::npos; };
+    const auto is_align = [&](size_t at) {
+      return at < text.size() && std::string_view("<>^=").find(text[at]) != std::string_view::npos;
+    };
     size_t after_fill = 0;
     const uint32_t fill = text.empty() ? 0 : next_code_point(text, after_fill);
     if (!text.empty() && is_align(after_fill)) {
@@ -248,14 +278,16 @@ class BraceFormatter {
     require_defined_for(value, spec_text);
     const FieldSpec spec = parse_spec(spec_text);
     if (conversion == '\0' && value.is_float()) return format_float(runtime_, value.as_real(), spec);
-    const bool plain_bool = value.is_bool() && spec.type == '\0';
+    const bool plain_bool = value.is_bool() && spec_text.empty();
     if (conversion == '\0' && value.is_int() && !plain_bool && spec.type != 's') {
       return format_integer(runtime_, value, spec);
     }
     if (spec.type != '\0' && spec.type != 's') {
-      fail_value(std::string("Unknown format code '") + spec.type + "' for object of type '" + type_name(value) + "'");
+      fail_value(std::string("Unknown format code '") + spec.type + "' for object of type '" +
+                 type_name(value) + "'");
     }
-    std::string text = conversion == 'r' || conversion == 'a' ? repr(runtime_, value) : to_text(runtime_, value);
+    std::string text =
+        conversion == 'r' || conversion == 'a' ? repr(runtime_, value) : to_text(runtime_, value);
     if (spec.precision >= 0) text.resize(byte_offset(text, static_cast<size_t>(spec.precision)));
     return pad_field(runtime_, std::move(text), spec, false);
   }

@@ -47,11 +47,16 @@ std::string assemble(Runtime& runtime, const std::string& sign, std::string digi
 
 std::string digits_of(const BigInt& magnitude, char type) {
   switch (type) {
-    case 'b': return magnitude.to_string(2);
-    case 'o': return magnitude.to_string(8);
-    case 'x': return magnitude.to_string(16);
-    case 'X': return to_upper(magnitude.to_string(16));
-    default: return magnitude.to_string();
+    case 'b':
+      return magnitude.to_string(2);
+    case 'o':
+      return magnitude.to_string(8);
+    case 'x':
+      return magnitude.to_string(16);
+    case 'X':
+      return to_upper(magnitude.to_string(16));
+    default:
+      return magnitude.to_string();
   }
 }
 
@@ -68,7 +73,8 @@ std::string general_float(double value, const FieldSpec& spec) {
 std::string printed_float(double value, const FieldSpec& spec) {
   if (spec.type == '\0') return general_float(value, spec);
   const int precision = spec.precision < 0 ? 6 : static_cast<int>(spec.precision);
-  const std::string format = std::string("%") + (spec.alternate ? "#" : "") + ".*" + (spec.type == '%' ? 'f' : spec.type);
+  const std::string format =
+      std::string("%") + (spec.alternate ? "#" : "") + ".*" + (spec.type == '%' ? 'f' : spec.type);
   char text[512 + kMaxPrecision];
   std::snprintf(text, sizeof text, format.c_str(), precision, spec.type == '%' ? value * 100 : value);
   return spec.type == '%' ? std::string(text) + "%" : text;
@@ -80,7 +86,8 @@ int64_t parse_count(std::string_view text, size_t& pos) {
   int64_t count = 0;
   while (pos < text.size() && text[pos] >= '0' && text[pos] <= '9') {
     count = count * 10 + (text[pos++] - '0');
-    if (count > (1 << 30)) fail(JinjaErrorKind::kOther, "ValueError: too many decimal digits in format string");
+    if (count > (1 << 30))
+      fail(JinjaErrorKind::kOther, "ValueError: too many decimal digits in format string");
   }
   return count;
 }
@@ -100,7 +107,8 @@ std::string pad_field(Runtime& runtime, std::string text, const FieldSpec& spec,
 }
 
 std::string format_integer(Runtime& runtime, const Value& value, const FieldSpec& spec) {
-  const bool as_float = std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos && spec.type != '\0';
+  const bool as_float =
+      std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos && spec.type != '\0';
   if (as_float) return format_float(runtime, to_double(value), spec);
   const BigInt number = value.is_small_int() ? BigInt(value.as_integer()) : value.as_big();
   if (spec.type == 'c') {
@@ -123,8 +131,8 @@ std::string format_integer(Runtime& runtime, const Value& value, const FieldSpec
 std::string format_float(Runtime& runtime, double value, const FieldSpec& spec) {
   if (spec.precision > kMaxPrecision) fail(JinjaErrorKind::kLimit, "precision too big in a format");
   if (std::string_view("eEfFgG%").find(spec.type) == std::string_view::npos && spec.type != '\0') {
-    fail(JinjaErrorKind::kOther, std::string("ValueError: Unknown format code '") + spec.type +
-                                     "' for object of type 'float'");
+    fail(JinjaErrorKind::kOther,
+         std::string("ValueError: Unknown format code '") + spec.type + "' for object of type 'float'");
   }
   std::string digits = printed_float(std::fabs(value), spec);
   if (spec.grouping != '\0') digits = grouped(digits, spec.grouping, 3);

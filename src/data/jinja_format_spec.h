@@ -11,12 +11,12 @@ namespace apus::data::jinja {
 /// How one field is laid out; common to % and str.format.
 struct FieldSpec {
   uint32_t fill = ' ';
-  char align = '\0';      // < > ^ =; '\0': by type
-  char sign = '-';        // + - or space
-  bool alternate = false; // #
-  bool zero = false;      // pad with zeros behind the sign
+  char align = '\0';       // < > ^ =; '\0': by type
+  char sign = '-';         // + - or space
+  bool alternate = false;  // #
+  bool zero = false;       // pad with zeros behind the sign
   int64_t width = 0;
-  char grouping = '\0';   // , or _
+  char grouping = '\0';  // , or _
   int64_t precision = -1;
   char type = '\0';
 };

@@ -46,8 +46,9 @@ Value range_function(Runtime& runtime, CallArgs& args) {
   if (step == 0) fail(JinjaErrorKind::kOther, "ValueError: range() arg 3 must not be zero");
   const int64_t length = range_length(start, stop, step);
   if (length > kMaxRange) {
-    fail(JinjaErrorKind::kOther, "OverflowError: Range too big. The sandbox blocks ranges larger than MAX_RANGE (" +
-                                     std::to_string(kMaxRange) + ").");
+    fail(JinjaErrorKind::kOther,
+         "OverflowError: Range too big. The sandbox blocks ranges larger than MAX_RANGE (" +
+             std::to_string(kMaxRange) + ").");
   }
   runtime.step(static_cast<uint64_t>(length));
   std::vector<Value> items;
@@ -62,6 +63,7 @@ std::shared_ptr<DictObject> collect_dict(Runtime& runtime, CallArgs& args, const
   auto dict = std::make_shared<DictObject>();
   if (!args.positional.empty()) {
     const Value& source = args.positional[0];
+    require_defined(source);
     if (source.is_dict()) {
       for (const auto& [key, value] : source.as_dict().entries) dict->set(key, value);
     } else {
@@ -80,7 +82,9 @@ std::shared_ptr<DictObject> collect_dict(Runtime& runtime, CallArgs& args, const
   return dict;
 }
 
-Value dict_function(Runtime& runtime, CallArgs& args) { return Value::dict(collect_dict(runtime, args, "dict")); }
+Value dict_function(Runtime& runtime, CallArgs& args) {
+  return Value::dict(collect_dict(runtime, args, "dict"));
+}
 
 Value namespace_function(Runtime& runtime, CallArgs& args) {
   const auto values = collect_dict(runtime, args, "namespace");
@@ -133,7 +137,9 @@ struct Cycler final : FunctionObject, std::enable_shared_from_this<Cycler> {
 };
 
 struct CyclerMethod final : FunctionObject {
-  CyclerMethod(std::shared_ptr<const Cycler> c, bool n) : cycler(std::move(c)), is_next(n) { size = cycler->size; }
+  CyclerMethod(std::shared_ptr<const Cycler> c, bool n) : cycler(std::move(c)), is_next(n) {
+    size = cycler->size;
+  }
   Value call(Runtime&, CallArgs& args) const override {
     Arguments bound(is_next ? "next" : "reset", args, {});
     const size_t at = cycler->position;
@@ -155,7 +161,8 @@ std::optional<Value> Cycler::attribute(Runtime&, std::string_view name) const {
 
 Value cycler_function(Runtime&, CallArgs& args) {
   if (!args.named.empty()) fail_type("cycler() takes no keyword arguments");
-  if (args.positional.empty()) fail(JinjaErrorKind::kOther, "RuntimeError: at least one item has to be provided");
+  if (args.positional.empty())
+    fail(JinjaErrorKind::kOther, "RuntimeError: at least one item has to be provided");
   return Value::object(Type::kFunction, std::make_shared<Cycler>(std::move(args.positional)));
 }
 
@@ -182,20 +189,17 @@ struct GlobalEntry {
   GlobalFunction function;
 };
 constexpr GlobalEntry kGlobals[] = {
-    {"range", range_function},
-    {"dict", dict_function},
-    {"namespace", namespace_function},
-    {"cycler", cycler_function},
-    {"joiner", joiner_function},
-    {"lipsum", lipsum_function},
-    {"raise_exception", raise_function},
-    {"strftime_now", strftime_function},
+    {"range", range_function},           {"dict", dict_function},
+    {"namespace", namespace_function},   {"cycler", cycler_function},
+    {"joiner", joiner_function},         {"lipsum", lipsum_function},
+    {"raise_exception", raise_function}, {"strftime_now", strftime_function},
 };
 
 }  // namespace
 
 Value find_global(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kGlobals), std::end(kGlobals), [&](const auto& g) { return name == g.name; });
+  const auto* found =
+      std::find_if(std::begin(kGlobals), std::end(kGlobals), [&](const auto& g) { return name == g.name; });
   if (found == std::end(kGlobals)) return {};
   return Value::object(Type::kFunction, std::make_shared<Global>(found->name, found->function));
 }

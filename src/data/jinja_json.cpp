@@ -46,14 +46,22 @@ void append_ascii_escape(std::string& out, uint32_t cp) {
 // The two-character escapes; nullptr for other characters.
 const char* short_escape(char c) {
   switch (c) {
-    case '"': return "\\\"";
-    case '\\': return "\\\\";
-    case '\n': return "\\n";
-    case '\r': return "\\r";
-    case '\t': return "\\t";
-    case '\b': return "\\b";
-    case '\f': return "\\f";
-    default: return nullptr;
+    case '"':
+      return "\\\"";
+    case '\\':
+      return "\\\\";
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    case '\b':
+      return "\\b";
+    case '\f':
+      return "\\f";
+    default:
+      return nullptr;
   }
 }
 
@@ -86,12 +94,18 @@ std::string json_float(double value) {
 
 std::string json_scalar(const Value& value) {
   switch (value.type()) {
-    case Type::kNone: return "null";
-    case Type::kBool: return value.as_bool() ? "true" : "false";
-    case Type::kInt: return std::to_string(value.as_integer());
-    case Type::kBigInt: return value.as_big().to_string();
-    case Type::kFloat: return json_float(value.as_real());
-    default: fail_type("Object of type " + type_name(value) + " is not JSON serializable");
+    case Type::kNone:
+      return "null";
+    case Type::kBool:
+      return value.as_bool() ? "true" : "false";
+    case Type::kInt:
+      return std::to_string(value.as_integer());
+    case Type::kBigInt:
+      return value.as_big().to_string();
+    case Type::kFloat:
+      return json_float(value.as_real());
+    default:
+      fail_type("Object of type " + type_name(value) + " is not JSON serializable");
   }
 }
 
@@ -187,14 +201,22 @@ Value from_json(Runtime& runtime, const Json& json) {
   runtime.step();
   const DepthGuard depth(runtime);
   switch (json.type()) {
-    case Json::value_t::boolean: return Value::boolean(json.get<bool>());
-    case Json::value_t::number_integer: return Value::integer(json.get<int64_t>());
-    case Json::value_t::number_unsigned: return Value::big(BigInt::from_unsigned(json.get<uint64_t>()));
-    case Json::value_t::number_float: return Value::real(json.get<double>());
-    case Json::value_t::string: return Value::string(json.get_ref<const std::string&>());
-    case Json::value_t::array: return list_from_json(runtime, json);
-    case Json::value_t::object: return dict_from_json(runtime, json);
-    default: return Value::none();
+    case Json::value_t::boolean:
+      return Value::boolean(json.get<bool>());
+    case Json::value_t::number_integer:
+      return Value::integer(json.get<int64_t>());
+    case Json::value_t::number_unsigned:
+      return Value::big(BigInt::from_unsigned(json.get<uint64_t>()));
+    case Json::value_t::number_float:
+      return Value::real(json.get<double>());
+    case Json::value_t::string:
+      return Value::string(json.get_ref<const std::string&>());
+    case Json::value_t::array:
+      return list_from_json(runtime, json);
+    case Json::value_t::object:
+      return dict_from_json(runtime, json);
+    default:
+      return Value::none();
   }
 }
 

@@ -17,10 +17,13 @@ std::string normalized(std::string_view source, bool keep_trailing_newline) {
   return text;
 }
 
-bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_ascii_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
-constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~",  "[",
-                                           "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
+constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
+                                           "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                           ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
 
 class Lexer {
  public:
@@ -211,7 +214,8 @@ class Lexer {
   void lex_string(char quote) {
     size_t end = pos_ + 1;
     while (end < text_.size() && text_[end] != quote) end += text_[end] == '\\' ? 2 : 1;
-    if (end >= text_.size()) fail_syntax("unexpected char " + std::string(1, quote) + ": the string has no end");
+    if (end >= text_.size())
+      fail_syntax("unexpected char " + std::string(1, quote) + ": the string has no end");
     const std::string_view body = std::string_view(text_).substr(pos_ + 1, end - pos_ - 1);
     std::string reason;
     std::optional<std::string> text = unescape(body, reason);
@@ -262,7 +266,9 @@ class Lexer {
   bool lex_based_integer(char letter, uint32_t base) {
     if (text_[pos_] != '0' || pos_ + 1 >= text_.size() || (text_[pos_ + 1] | 0x20) != letter) return false;
     const size_t begin = pos_ + 2;
-    const size_t end = after_digits(begin, [base](char c) { return BigInt::parse({&c, 1}, base).has_value(); });
+    const size_t end = after_digits(begin, [base](char c) {
+      return BigInt::parse({&c, 1}, base).has_value();
+    });
     if (end == begin) return false;
     emit_integer(begin, end, base);
     return true;

@@ -38,7 +38,9 @@ Value neighbour(const LoopObject& loop, bool next) {
   return Value::undefined_hint(next ? "there is no next item" : "there is no previous item");
 }
 
-Value number(size_t value) { return Value::integer(static_cast<int64_t>(value)); }
+Value number(size_t value) {
+  return Value::integer(static_cast<int64_t>(value));
+}
 
 }  // namespace
 

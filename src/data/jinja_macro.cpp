@@ -37,8 +37,8 @@ void MacroObject::bind_parameters(Runtime& runtime, CallArgs& args) const {
     } else if (parameter.otherwise) {
       runtime.assign(parameter.symbol, runtime.eval(*parameter.otherwise));  // sees the parameters before it
     } else {
-      runtime.assign(parameter.symbol, Value::undefined_hint("parameter '" + parameter.name.text() +
-                                                             "' was not provided"));
+      runtime.assign(parameter.symbol,
+                     Value::undefined_hint("parameter '" + parameter.name.text() + "' was not provided"));
     }
   }
 }

@@ -55,16 +55,19 @@ Value sequence_count(Runtime& runtime, const Value& self, CallArgs& args) {
   Arguments bound("count", args, {"value"}, 1);
   runtime.step(extent(self).weight);
   const auto& items = self.items();
-  return Value::integer(std::count_if(items.begin(), items.end(), [&](const Value& v) { return equal(v, bound.at(0)); }));
+  return Value::integer(
+      std::count_if(items.begin(), items.end(), [&](const Value& v) { return equal(v, bound.at(0)); }));
 }
 
 Value sequence_index(Runtime& runtime, const Value& self, CallArgs& args) {
   Arguments bound("index", args, {"value"}, 1);
   runtime.step(extent(self).weight);
   const auto& items = self.items();
-  const auto found = std::find_if(items.begin(), items.end(), [&](const Value& v) { return equal(v, bound.at(0)); });
+  const auto found =
+      std::find_if(items.begin(), items.end(), [&](const Value& v) { return equal(v, bound.at(0)); });
   if (found == items.end()) {
-    fail(JinjaErrorKind::kOther, "ValueError: " + repr(runtime, bound.at(0)) + " is not in " + type_name(self));
+    fail(JinjaErrorKind::kOther,
+         "ValueError: " + repr(runtime, bound.at(0)) + " is not in " + type_name(self));
   }
   return Value::integer(found - items.begin());
 }
@@ -91,9 +94,9 @@ Value bit_length(Runtime&, const Value& self, CallArgs& args) {
 }
 
 constexpr Method kDictMethods[] = {
-    {"items", dict_items},  {"keys", dict_keys},   {"values", dict_values}, {"get", dict_get},
-    {"copy", dict_copy},    {"update", nullptr},   {"pop", nullptr},        {"popitem", nullptr},
-    {"clear", nullptr},     {"setdefault", nullptr},
+    {"items", dict_items}, {"keys", dict_keys},     {"values", dict_values}, {"get", dict_get},
+    {"copy", dict_copy},   {"update", nullptr},     {"pop", nullptr},        {"popitem", nullptr},
+    {"clear", nullptr},    {"setdefault", nullptr},
 };
 constexpr Method kListMethods[] = {
     {"count", sequence_count}, {"index", sequence_index}, {"copy", list_copy},  {"append", nullptr},
@@ -121,12 +124,14 @@ struct BoundMethod final : FunctionObject {
   const Method& method;
 };
 
-bool is_dunder(std::string_view name) { return name.starts_with("__"); }
+bool is_dunder(std::string_view name) {
+  return name.starts_with("__");
+}
 
 Value unsafe(const Value& object, std::string_view name) {
-  return Value::undefined_hint("access to attribute '" + std::string(name) + "' of '" + type_name(object) +
-                                   "' object is unsafe.",
-                               JinjaErrorKind::kSecurity);
+  return Value::undefined_hint(
+      "access to attribute '" + std::string(name) + "' of '" + type_name(object) + "' object is unsafe.",
+      JinjaErrorKind::kSecurity);
 }
 
 std::optional<Value> group_attribute(const Value& object, std::string_view name) {
@@ -163,7 +168,8 @@ std::optional<Value> own_item(Runtime& runtime, const Value& object, const Value
     return found == nullptr ? std::nullopt : std::optional(*found);
   }
   if (!key.is_small_int()) return std::nullopt;
-  const bool indexable = object.type() == Type::kList || object.type() == Type::kTuple || object.type() == Type::kRange;
+  const bool indexable =
+      object.type() == Type::kList || object.type() == Type::kTuple || object.type() == Type::kRange;
   if (!object.is_string() && !indexable) return std::nullopt;
   runtime.step(object.is_string() ? object.text().size() / 64 : 0);
   const auto size =
@@ -180,26 +186,37 @@ std::optional<Value> own_item(Runtime& runtime, const Value& object, const Value
 
 const Method* find_container_method(Type type, std::string_view name) {
   switch (type) {
-    case Type::kDict: return find_in(kDictMethods, name);
-    case Type::kList: return find_in(kListMethods, name);
-    case Type::kTuple: return find_in(kTupleMethods, name);
-    case Type::kInt: return find_in(kNumberMethods, name);
-    default: return nullptr;
+    case Type::kDict:
+      return find_in(kDictMethods, name);
+    case Type::kList:
+      return find_in(kListMethods, name);
+    case Type::kTuple:
+      return find_in(kTupleMethods, name);
+    case Type::kInt:
+      return find_in(kNumberMethods, name);
+    default:
+      return nullptr;
   }
 }
 
 const Method* MethodSet::find(const Value& value) const {
   switch (value.type()) {
-    case Type::kString: return of_string;
-    case Type::kDict: return of_dict;
-    case Type::kList: return of_list;
+    case Type::kString:
+      return of_string;
+    case Type::kDict:
+      return of_dict;
+    case Type::kList:
+      return of_list;
     case Type::kTuple:
-    case Type::kRange: return of_tuple;
+    case Type::kRange:
+      return of_tuple;
     case Type::kBool:
     case Type::kInt:
     case Type::kBigInt:
-    case Type::kFloat: return of_number;
-    default: return nullptr;
+    case Type::kFloat:
+      return of_number;
+    default:
+      return nullptr;
   }
 }
 

@@ -10,7 +10,9 @@
 namespace apus::data::jinja {
 namespace {
 
-bool is_digit_of(char c, uint32_t base) { return BigInt::parse({&c, 1}, base).has_value(); }
+bool is_digit_of(char c, uint32_t base) {
+  return BigInt::parse({&c, 1}, base).has_value();
+}
 
 // Digits without underscores; nothing where an underscore is not between two digits.
 std::optional<std::string> plain_digits(std::string_view text, uint32_t base) {
@@ -47,9 +49,15 @@ std::optional<Value> integer_of_text(std::string_view text, int64_t base) {
 }
 
 std::optional<double> float_of_text(std::string_view text) {
+  text = strip(text, Side::kBoth);
+  const auto is_digit_at = [&](size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
   std::string plain;
-  for (const char c : strip(text, Side::kBoth)) {
-    if (c != '_') plain += c;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_') {
+      plain += text[i];
+    } else if (i == 0 || !is_digit_at(i - 1) || !is_digit_at(i + 1)) {
+      return std::nullopt;
+    }
   }
   const std::string lower = to_lower(plain);
   // strtod takes more than Python: hexadecimal floats and nan(...).

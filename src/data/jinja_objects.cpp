@@ -12,7 +12,9 @@ std::optional<Value> CallArgs::take(std::string_view name) {
   return value;
 }
 
-std::optional<Value> FunctionObject::attribute(Runtime&, std::string_view) const { return std::nullopt; }
+std::optional<Value> FunctionObject::attribute(Runtime&, std::string_view) const {
+  return std::nullopt;
+}
 
 Arguments::Arguments(std::string_view function, CallArgs& args,
                      std::initializer_list<std::string_view> parameters, size_t required)
@@ -44,7 +46,6 @@ int64_t Arguments::integer(size_t index, int64_t otherwise) const {
 const std::string& Arguments::text(size_t index) const {
   const Value& value = at(index);
   if (!value.is_string()) {
-    require_defined(value);
     fail_type(function_ + "() expected a str, got " + type_name(value));
   }
   return value.text();

@@ -16,13 +16,20 @@ constexpr int64_t kMaxPower = 1 << 16;  // of integers: bits of the result
 
 const char* symbol_of(BinaryOp op) {
   switch (op) {
-    case BinaryOp::kAdd: return "+";
-    case BinaryOp::kSubtract: return "-";
-    case BinaryOp::kMultiply: return "*";
-    case BinaryOp::kDivide: return "/";
-    case BinaryOp::kFloorDivide: return "//";
-    case BinaryOp::kModulo: return "%";
-    case BinaryOp::kPower: return "** or pow()";
+    case BinaryOp::kAdd:
+      return "+";
+    case BinaryOp::kSubtract:
+      return "-";
+    case BinaryOp::kMultiply:
+      return "*";
+    case BinaryOp::kDivide:
+      return "/";
+    case BinaryOp::kFloorDivide:
+      return "//";
+    case BinaryOp::kModulo:
+      return "%";
+    case BinaryOp::kPower:
+      return "** or pow()";
   }
   return "?";
 }
@@ -31,15 +38,17 @@ const char* symbol_of(BinaryOp op) {
   if (op == BinaryOp::kAdd && (a.is_string() || a.type() == Type::kList || a.type() == Type::kTuple)) {
     fail_type("can only concatenate " + type_name(a) + " (not \"" + type_name(b) + "\") to " + type_name(a));
   }
-  fail_type(std::string("unsupported operand type(s) for ") + symbol_of(op) + ": '" + type_name(a) + "' and '" +
-            type_name(b) + "'");
+  fail_type(std::string("unsupported operand type(s) for ") + symbol_of(op) + ": '" + type_name(a) +
+            "' and '" + type_name(b) + "'");
 }
 
 [[noreturn]] void fail_zero_division(const char* message) {
   fail(JinjaErrorKind::kOther, std::string("ZeroDivisionError: ") + message);
 }
 
-BigInt to_big(const Value& v) { return v.is_small_int() ? BigInt(v.as_integer()) : v.as_big(); }
+BigInt to_big(const Value& v) {
+  return v.is_small_int() ? BigInt(v.as_integer()) : v.as_big();
+}
 
 // ---- integers
 
@@ -53,7 +62,8 @@ Value divide_big(BinaryOp op, const BigInt& a, const BigInt& b) {
 Value power_big(Runtime& runtime, const Value& base, int64_t exponent) {
   BigInt factor = to_big(base);
   const int64_t limbs = static_cast<int64_t>(factor.size()) * 32;
-  if (limbs > 0 && exponent > kMaxPower / limbs && !(factor.fits_int64() && std::llabs(factor.to_int64()) <= 1)) {
+  if (limbs > 0 && exponent > kMaxPower / limbs &&
+      !(factor.fits_int64() && std::llabs(factor.to_int64()) <= 1)) {
     fail(JinjaErrorKind::kLimit, "a power has more than " + std::to_string(kMaxPower) + " bits");
   }
   BigInt result(1);
@@ -71,12 +81,18 @@ Value big_arithmetic(Runtime& runtime, BinaryOp op, const BigInt& a, const BigIn
     fail(JinjaErrorKind::kLimit, "an integer grows too large");
   }
   switch (op) {
-    case BinaryOp::kAdd: return Value::big(a + b);
-    case BinaryOp::kSubtract: return Value::big(a - b);
-    case BinaryOp::kMultiply: return Value::big(a * b);
-    default: break;
+    case BinaryOp::kAdd:
+      return Value::big(a + b);
+    case BinaryOp::kSubtract:
+      return Value::big(a - b);
+    case BinaryOp::kMultiply:
+      return Value::big(a * b);
+    default:
+      break;
   }
-  if (b.is_zero()) fail_zero_division(op == BinaryOp::kModulo ? "integer modulo by zero" : "integer division or modulo by zero");
+  if (b.is_zero())
+    fail_zero_division(op == BinaryOp::kModulo ? "integer modulo by zero"
+                                               : "integer division or modulo by zero");
   runtime.step(a.size() * a.size() * 32);
   return divide_big(op, a, b);
 }
@@ -85,10 +101,14 @@ Value big_arithmetic(Runtime& runtime, BinaryOp op, const BigInt& a, const BigIn
 std::optional<int64_t> small_arithmetic(BinaryOp op, int64_t a, int64_t b) {
   int64_t result = 0;
   switch (op) {
-    case BinaryOp::kAdd: return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(result);
-    case BinaryOp::kSubtract: return __builtin_sub_overflow(a, b, &result) ? std::nullopt : std::optional(result);
-    case BinaryOp::kMultiply: return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
-    default: break;
+    case BinaryOp::kAdd:
+      return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+    case BinaryOp::kSubtract:
+      return __builtin_sub_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+    case BinaryOp::kMultiply:
+      return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+    default:
+      break;
   }
   if (b == 0 || b == -1) return std::nullopt;  // -1 may overflow
   const int64_t rest = a % b;
@@ -99,7 +119,8 @@ std::optional<int64_t> small_arithmetic(BinaryOp op, int64_t a, int64_t b) {
 
 Value integer_arithmetic(Runtime& runtime, BinaryOp op, const Value& a, const Value& b) {
   if (a.is_small_int() && b.is_small_int()) {
-    if (const auto result = small_arithmetic(op, a.as_integer(), b.as_integer())) return Value::integer(*result);
+    if (const auto result = small_arithmetic(op, a.as_integer(), b.as_integer()))
+      return Value::integer(*result);
   }
   return big_arithmetic(runtime, op, to_big(a), to_big(b));
 }
@@ -121,10 +142,14 @@ double float_floor_divide(double a, double b) {
 
 Value float_arithmetic(BinaryOp op, double a, double b) {
   switch (op) {
-    case BinaryOp::kAdd: return Value::real(a + b);
-    case BinaryOp::kSubtract: return Value::real(a - b);
-    case BinaryOp::kMultiply: return Value::real(a * b);
-    default: break;
+    case BinaryOp::kAdd:
+      return Value::real(a + b);
+    case BinaryOp::kSubtract:
+      return Value::real(a - b);
+    case BinaryOp::kMultiply:
+      return Value::real(a * b);
+    default:
+      break;
   }
   if (b == 0) fail_zero_division(op == BinaryOp::kDivide ? "float division by zero" : "float modulo by zero");
   if (op == BinaryOp::kDivide) return Value::real(a / b);
@@ -149,7 +174,8 @@ Value power(Runtime& runtime, const Value& a, const Value& b) {
 Value number_arithmetic(Runtime& runtime, BinaryOp op, const Value& a, const Value& b) {
   if (op == BinaryOp::kPower) return power(runtime, a, b);
   if (op == BinaryOp::kDivide) {
-    if (to_double(b) == 0) fail_zero_division(a.is_int() && b.is_int() ? "division by zero" : "float division by zero");
+    if (to_double(b) == 0)
+      fail_zero_division(a.is_int() && b.is_int() ? "division by zero" : "float division by zero");
     return Value::real(to_double(a) / to_double(b));
   }
   if (a.is_int() && b.is_int()) return integer_arithmetic(runtime, op, a, b);
@@ -203,7 +229,9 @@ Value repeat_list(Runtime& runtime, const Value& list, int64_t count) {
   return list.type() == Type::kList ? Value::list(std::move(items)) : Value::tuple(std::move(items));
 }
 
-bool is_list_or_tuple(const Value& v) { return v.type() == Type::kList || v.type() == Type::kTuple; }
+bool is_list_or_tuple(const Value& v) {
+  return v.type() == Type::kList || v.type() == Type::kTuple;
+}
 
 // a * b where one is a sequence; nothing if neither is.
 std::optional<Value> repeat(Runtime& runtime, const Value& a, const Value& b) {
@@ -223,7 +251,8 @@ Value binary(Runtime& runtime, BinaryOp op, Value left, const Value& right) {
   }
   if (left.is_number() && right.is_number()) return number_arithmetic(runtime, op, left, right);
   require_defined(left);
-  if (op == BinaryOp::kModulo && left.is_string()) return Value::string(format_percent(runtime, left.text(), right));
+  if (op == BinaryOp::kModulo && left.is_string())
+    return Value::string(format_percent(runtime, left.text(), right));
   require_defined(right);
   if (op == BinaryOp::kAdd && left.type() == right.type() && is_list_or_tuple(left)) {
     return add_lists(runtime, left, right);
@@ -270,13 +299,20 @@ bool compare(Runtime& runtime, CompareOp op, const Value& left, const Value& rig
   }
   runtime.step(std::min(extent(left).weight, extent(right).weight));
   switch (op) {
-    case CompareOp::kEqual: return equal(left, right);
-    case CompareOp::kNotEqual: return !equal(left, right);
-    case CompareOp::kLess: return less(left, right);
-    case CompareOp::kGreater: return less(right, left);
-    case CompareOp::kLessEqual: return less(left, right) || equal(left, right);
-    case CompareOp::kGreaterEqual: return less(right, left) || equal(left, right);
-    default: return false;
+    case CompareOp::kEqual:
+      return equal(left, right);
+    case CompareOp::kNotEqual:
+      return !equal(left, right);
+    case CompareOp::kLess:
+      return less(left, right);
+    case CompareOp::kGreater:
+      return less(right, left);
+    case CompareOp::kLessEqual:
+      return less(left, right) || equal(left, right);
+    case CompareOp::kGreaterEqual:
+      return less(right, left) || equal(left, right);
+    default:
+      return false;
   }
 }
 
@@ -314,7 +350,8 @@ SliceRange slice_range(int64_t size, const Value& start, const Value& stop, cons
 
 namespace {
 
-Value slice_string(Runtime& runtime, const Value& value, const Value& start, const Value& stop, const Value& step) {
+Value slice_string(Runtime& runtime, const Value& value, const Value& start, const Value& stop,
+                   const Value& step) {
   const std::string& text = value.text();
   runtime.grow(text.size());
   const auto wrap = [&](std::string part) {
@@ -323,7 +360,8 @@ Value slice_string(Runtime& runtime, const Value& value, const Value& start, con
   if (is_ascii(text) || !(step.is_none() || (step.is_small_int() && step.as_integer() == 1))) {
     const bool ascii = is_ascii(text);
     const std::vector<uint32_t> cps = ascii ? std::vector<uint32_t>() : decode(text);
-    const SliceRange range = slice_range(static_cast<int64_t>(ascii ? text.size() : cps.size()), start, stop, step);
+    const SliceRange range =
+        slice_range(static_cast<int64_t>(ascii ? text.size() : cps.size()), start, stop, step);
     if (ascii && range.step == 1) {
       return wrap(text.substr(static_cast<size_t>(range.start), static_cast<size_t>(range.count)));
     }
@@ -342,19 +380,33 @@ Value slice_string(Runtime& runtime, const Value& value, const Value& start, con
 
 }  // namespace
 
+bool can_slice(const Value& object, const Value& start, const Value& stop, const Value& step) {
+  const auto is_bound = [](const Value& v) { return v.is_none() || v.is_int(); };
+  const bool sequence = object.is_string() || is_list_or_tuple(object) || object.type() == Type::kRange;
+  return sequence && is_bound(start) && is_bound(stop) && is_bound(step);
+}
+
 Value slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop, const Value& step) {
   require_defined(object);
-  const auto is_bound = [](const Value& v) { return v.is_none() || v.is_int(); };
-  const bool bounds = is_bound(start) && is_bound(stop) && is_bound(step);
-  if (object.is_string() && bounds) return slice_string(runtime, object, start, stop, step);
-  const bool sliceable = is_list_or_tuple(object) || object.type() == Type::kRange;
-  if (!sliceable || !bounds) return Value::undefined_hint("'" + type_name(object) + "' object has no such slice");
+  if (!can_slice(object, start, stop, step)) {
+    fail_type("'" + type_name(object) +
+              "' object cannot be sliced so: slice indices must be integers or none");
+  }
+  if (object.is_string()) return slice_string(runtime, object, start, stop, step);
   const std::vector<Value>& all = object.items();
   const SliceRange range = slice_range(static_cast<int64_t>(all.size()), start, stop, step);
   runtime.step(static_cast<uint64_t>(range.count));
   std::vector<Value> items;
   items.reserve(static_cast<size_t>(range.count));
-  for (int64_t i = 0; i < range.count; ++i) items.push_back(all[static_cast<size_t>(range.start + i * range.step)]);
+  for (int64_t i = 0; i < range.count; ++i)
+    items.push_back(all[static_cast<size_t>(range.start + i * range.step)]);
+  if (object.type() == Type::kRange) {
+    const auto& whole = object.as<RangeObject>();
+    const int64_t first = whole.start + range.start * whole.step;
+    const int64_t by = whole.step * range.step;
+    return Value::object(
+        Type::kRange, std::make_shared<RangeObject>(first, first + range.count * by, by, std::move(items)));
+  }
   return object.type() == Type::kTuple ? Value::tuple(std::move(items)) : Value::list(std::move(items));
 }
 

@@ -19,7 +19,9 @@ bool contains(Runtime& runtime, const Value& haystack, const Value& needle);
 Value negate(const Value& value);
 Value plus(const Value& value);
 
-/// object[start:stop:step]; none or undefined bounds are absent.
+/// Whether slice takes these: a sequence, and bounds that are integers or none.
+bool can_slice(const Value& object, const Value& start, const Value& stop, const Value& step);
+/// object[start:stop:step]; a bound of none is absent. Throws type where can_slice is false.
 Value slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop, const Value& step);
 
 /// Items start, start + step, ... of a sequence of `size`, as Python's slice picks them.

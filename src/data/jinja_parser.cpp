@@ -73,24 +73,36 @@ void Parser::expect_block_end() {
 
 std::string Parser::describe_current() const {
   switch (current().kind) {
-    case TokenKind::kPrintBegin: return "begin of print statement";
-    case TokenKind::kPrintEnd: return "end of print statement";
-    case TokenKind::kBlockBegin: return "begin of statement block";
-    case TokenKind::kBlockEnd: return "end of statement block";
-    case TokenKind::kEnd: return "end of template";
-    case TokenKind::kNumber: return "number";
-    case TokenKind::kData: return "template data";
-    default: return current().text;
+    case TokenKind::kPrintBegin:
+      return "begin of print statement";
+    case TokenKind::kPrintEnd:
+      return "end of print statement";
+    case TokenKind::kBlockBegin:
+      return "begin of statement block";
+    case TokenKind::kBlockEnd:
+      return "end of statement block";
+    case TokenKind::kEnd:
+      return "end of template";
+    case TokenKind::kNumber:
+      return "number";
+    case TokenKind::kData:
+      return "template data";
+    default:
+      return current().text;
   }
 }
 
-void Parser::fail_syntax(const std::string& reason) const { fail_syntax_at(current().line, reason); }
+void Parser::fail_syntax(const std::string& reason) const {
+  fail_syntax_at(current().line, reason);
+}
 
 void Parser::fail_syntax_at(int line, const std::string& reason) const {
   throw SyntaxFailure(JinjaErrorKind::kSyntax, line, reason);
 }
 
-void Parser::fail_unexpected() const { fail_syntax("unexpected '" + describe_current() + "'"); }
+void Parser::fail_unexpected() const {
+  fail_syntax("unexpected '" + describe_current() + "'");
+}
 
 void Parser::fail_unsupported(const std::string& feature) const {
   throw SyntaxFailure(JinjaErrorKind::kNotSupported, current().line, feature + " is not supported");
@@ -140,7 +152,8 @@ Body Parser::parse_body(std::initializer_list<std::string_view> ends) {
       parse_statement(body);
     }
   }
-  if (ends.size() > 0) fail_syntax("Unexpected end of template: expected '" + std::string(*ends.begin()) + "'");
+  if (ends.size() > 0)
+    fail_syntax("Unexpected end of template: expected '" + std::string(*ends.begin()) + "'");
   return body;
 }
 
@@ -279,8 +292,9 @@ void Parser::parse_macro_body(MacroDefinition& macro, std::string_view end) {
   for (const MacroParameter& parameter : macro.parameters) {
     const std::string& name = parameter.name.text();
     if (name == "caller" && macro.uses_caller && !parameter.otherwise) {
-      fail_syntax("When defining macros or call blocks the special \"caller\" argument must be omitted or be "
-                  "given a default.");
+      fail_syntax(
+          "When defining macros or call blocks the special \"caller\" argument must be omitted or be "
+          "given a default.");
     }
     if (name == "varargs") macro.uses_varargs = false;
     if (name == "kwargs") macro.uses_kwargs = false;
@@ -342,8 +356,9 @@ std::unique_ptr<Stmt> Parser::parse_block(int line) {
 std::unique_ptr<Stmt> Parser::parse_jump(int line, Flow flow) {
   if (loops_ == 0) {
     // Python refuses these, not Jinja's parser: hence the kind.
-    throw SyntaxFailure(JinjaErrorKind::kOther, line, flow == Flow::kBreak ? "SyntaxError: 'break' outside loop"
-                                                                           : "SyntaxError: 'continue' not properly in loop");
+    throw SyntaxFailure(JinjaErrorKind::kOther, line,
+                        flow == Flow::kBreak ? "SyntaxError: 'break' outside loop"
+                                             : "SyntaxError: 'continue' not properly in loop");
   }
   return std::make_unique<JumpStmt>(line, flow);
 }
@@ -381,7 +396,8 @@ Target Parser::parse_single_target(bool with_attributes) {
     return target;
   }
   const std::string name = expect_identifier();
-  if (name == "true" || name == "false" || name == "none" || name == "True" || name == "False" || name == "None") {
+  if (name == "true" || name == "false" || name == "none" || name == "True" || name == "False" ||
+      name == "None") {
     fail_syntax("can't assign to 'const'");
   }
   Target target;

@@ -12,7 +12,8 @@
 namespace apus::data::jinja {
 
 /// Builds the tree of a template by recursive descent; one method a rule of the grammar.
-/// Expressions are in jinja_parser_expressions.cpp, statements in jinja_parser.cpp.
+/// Statements are in jinja_parser.cpp, expressions in jinja_parser_expressions.cpp and
+/// jinja_parser_postfix.cpp.
 class Parser {
  public:
   Parser(std::vector<Token> tokens, const JinjaOptions& options);
@@ -39,8 +40,8 @@ class Parser {
   const JinjaOptions& options_;
   size_t pos_ = 0;
   int nesting_ = 0;
-  int loops_ = 0;         // for blocks around, up to the innermost macro
-  int fors_ = 0;          // for blocks around, macros or not
+  int loops_ = 0;                         // for blocks around, up to the innermost macro
+  int fors_ = 0;                          // for blocks around, macros or not
   std::vector<MacroDefinition*> macros_;  // around, innermost last
   /// A filter or test that does not exist, outside of conditions so far.
   struct UnknownName {
@@ -145,5 +146,14 @@ class Parser {
   Target parse_single_target(bool with_attributes);
   void reject_loop_target(const Target& target, int line) const;
 };
+
+template <typename Node>
+ExprPtr Parser::finish(std::unique_ptr<Node> node, std::initializer_list<const Expr*> children) {
+  for (const Expr* child : children) raise_height(*node, child);
+  return node;
+}
+
+/// The value of a literal; nullptr for any other expression.
+const Value* constant_of(const Expr& expr);
 
 }  // namespace apus::data::jinja

@@ -26,7 +26,10 @@ void Scope::set(Symbol symbol, Value value) {
 }
 
 Runtime::Runtime(const Program& program, const nlohmann::ordered_json& context, const RenderOptions& options)
-    : program_(program), options_(options), context_(program.names.size()), in_context_(program.names.size()) {
+    : program_(program),
+      options_(options),
+      context_(program.names.size()),
+      in_context_(program.names.size()) {
   for (const auto& [key, value] : context.items()) {
     const auto found = program.symbols.find(key);
     if (found == program.symbols.end()) continue;
@@ -55,7 +58,8 @@ void Runtime::fail_output() const {
 
 void Runtime::fail_depth() const {
   fail(JinjaErrorKind::kLimit, "the template recurses deeper than " +
-                                   std::to_string(options_.limits.max_depth) + " levels (RenderLimits::max_depth)");
+                                   std::to_string(options_.limits.max_depth) +
+                                   " levels (RenderLimits::max_depth)");
 }
 
 void Runtime::grow_times(int64_t count, size_t bytes) {
@@ -96,7 +100,8 @@ void Runtime::release_scope(Scope* scope) {
 }
 
 Scope* Runtime::capture_scope() {
-  for (Scope* scope = scope_; scope != nullptr && !scope->captured; scope = scope->parent) scope->captured = true;
+  for (Scope* scope = scope_; scope != nullptr && !scope->captured; scope = scope->parent)
+    scope->captured = true;
   return scope_;
 }
 
@@ -130,7 +135,9 @@ void Runtime::add_generation(std::string_view body) {
   result_.generation_spans.emplace_back(counted_code_points_, counted_code_points_ + count_code_points(body));
 }
 
-RenderResult Runtime::take_result() { return std::move(result_); }
+RenderResult Runtime::take_result() {
+  return std::move(result_);
+}
 
 namespace {
 
@@ -153,7 +160,8 @@ std::vector<Value> keys(const DictObject& dict) {
 }
 
 std::vector<Value> rest(IteratorObject& iterator) {
-  std::vector<Value> items(iterator.items.begin() + static_cast<ptrdiff_t>(iterator.next), iterator.items.end());
+  std::vector<Value> items(iterator.items.begin() + static_cast<ptrdiff_t>(iterator.next),
+                           iterator.items.end());
   iterator.next = iterator.items.size();
   return items;
 }
@@ -162,15 +170,25 @@ std::vector<Value> rest(IteratorObject& iterator) {
 
 Sequence::Sequence(Runtime& runtime, const Value& value) : source_(value) {
   switch (value.type()) {
-    case Type::kUndefined: break;
-    case Type::kString: own_ = characters(runtime, value.text()); break;
-    case Type::kDict: own_ = keys(value.as_dict()); break;
-    case Type::kIterator: own_ = rest(value.as<IteratorObject>()); break;
+    case Type::kUndefined:
+      break;
+    case Type::kString:
+      own_ = characters(runtime, value.text());
+      break;
+    case Type::kDict:
+      own_ = keys(value.as_dict());
+      break;
+    case Type::kIterator:
+      own_ = rest(value.as<IteratorObject>());
+      break;
     case Type::kList:
     case Type::kTuple:
     case Type::kRange:
-    case Type::kView: items_ = &value.items(); break;
-    default: fail_type("'" + type_name(value) + "' object is not iterable");
+    case Type::kView:
+      items_ = &value.items();
+      break;
+    default:
+      fail_type("'" + type_name(value) + "' object is not iterable");
   }
   runtime.step(items_->size());
 }

@@ -36,7 +36,8 @@ class Runtime {
   /// Counts work. Throws kLimit beyond max_steps.
   void step(uint64_t count = 1) {
     steps_ += count;
-    if (steps_ > options_.limits.max_steps) [[unlikely]] fail_steps();
+    if (steps_ > options_.limits.max_steps) [[unlikely]]
+      fail_steps();
   }
   /// Must be called before a text of so many bytes is built. Throws kLimit beyond max_output_bytes.
   void grow(size_t bytes) {
@@ -45,7 +46,8 @@ class Runtime {
   }
   /// The check of grow alone, for a text that is built piece by piece.
   void require_size(size_t bytes) const {
-    if (bytes > options_.limits.max_output_bytes) [[unlikely]] fail_output();
+    if (bytes > options_.limits.max_output_bytes) [[unlikely]]
+      fail_output();
   }
   /// grow for `count` times `bytes`, without overflow.
   void grow_times(int64_t count, size_t bytes);
@@ -149,7 +151,9 @@ class ScopeGuard {
 /// Sends the output to a text of its own while it lives.
 class CaptureGuard {
  public:
-  explicit CaptureGuard(Runtime& runtime) : runtime_(runtime), outer_(runtime.out_) { runtime_.out_ = &text_; }
+  explicit CaptureGuard(Runtime& runtime) : runtime_(runtime), outer_(runtime.out_) {
+    runtime_.out_ = &text_;
+  }
   ~CaptureGuard() { runtime_.out_ = outer_; }
   CaptureGuard(const CaptureGuard&) = delete;
   CaptureGuard& operator=(const CaptureGuard&) = delete;

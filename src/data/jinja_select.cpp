@@ -23,15 +23,15 @@ Value path_part(std::string_view part) {
 
 AttributeGetter::AttributeGetter(const Value& attribute, Parts parts, Value otherwise)
     : otherwise_(std::move(otherwise)) {
+  several_ = parts == Parts::kSeveral;
   if (attribute.is_none()) {
-    whole_ = true;
+    paths_.push_back({});
   } else if (!attribute.is_string()) {
     paths_.push_back({attribute});
   } else if (parts == Parts::kOne) {
     add_path(attribute.text());
   } else {
     for (const std::string_view path : split(attribute.text(), ",", -1)) add_path(path);
-    several_ = paths_.size() > 1;
   }
 }
 
@@ -52,7 +52,6 @@ Value AttributeGetter::follow(Runtime& runtime, const Value& item, const std::ve
 
 Value AttributeGetter::operator()(Runtime& runtime, const Value& item) const {
   runtime.step();
-  if (whole_) return item;
   if (!several_) return follow(runtime, item, paths_.front());
   std::vector<Value> values;
   for (const auto& path : paths_) values.push_back(follow(runtime, item, path));
@@ -68,7 +67,8 @@ Value sort_key(const Value& value, bool case_sensitive) {
   return Value::list(std::move(parts));
 }
 
-void sort_by(Runtime& runtime, std::vector<Value>& items, const AttributeGetter& get, const SortOrder& order) {
+void sort_by(Runtime& runtime, std::vector<Value>& items, const AttributeGetter& get,
+             const SortOrder& order) {
   std::vector<std::pair<Value, Value>> keyed;
   uint64_t weight = 0;
   for (const Value& item : items) {
@@ -92,9 +92,11 @@ Value select(Runtime& runtime, const Value& input, CallArgs& args, Selection sel
     const Value& name = args.positional[used];
     test = name.is_string() ? find_test(name.text()) : nullptr;
     if (test == nullptr) {
-      fail(JinjaErrorKind::kOther, "No test named '" + (name.is_string() ? name.text() : type_name(name)) + "'.");
+      fail(JinjaErrorKind::kOther,
+           "No test named '" + (name.is_string() ? name.text() : type_name(name)) + "'.");
     }
-    args.positional.erase(args.positional.begin(), args.positional.begin() + static_cast<ptrdiff_t>(used) + 1);
+    args.positional.erase(args.positional.begin(),
+                          args.positional.begin() + static_cast<ptrdiff_t>(used) + 1);
   }
   std::vector<Value> kept;
   for (const Value& item : Sequence(runtime, input)) {

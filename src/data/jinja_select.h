@@ -13,14 +13,14 @@ class AttributeGetter {
  public:
   enum class Parts { kOne, kSeveral };
   /// `otherwise` replaces an undefined part unless it is none.
-  explicit AttributeGetter(const Value& attribute, Parts parts = Parts::kOne, Value otherwise = Value::none());
+  explicit AttributeGetter(const Value& attribute, Parts parts = Parts::kOne,
+                           Value otherwise = Value::none());
 
-  /// The attribute of an item; the item itself for none; a list for several paths.
+  /// The attribute of an item; the item itself for none; with kSeveral a list, one element a path.
   Value operator()(Runtime& runtime, const Value& item) const;
 
  private:
   std::vector<std::vector<Value>> paths_;
-  bool whole_ = false;
   bool several_ = false;
   Value otherwise_;
 

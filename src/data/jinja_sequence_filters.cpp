@@ -42,9 +42,9 @@ Value first_filter(Runtime& runtime, const Value& input, CallArgs& args) {
 Value last_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("last", args, {});
   if (input.type() == Type::kIterator) fail_type("'" + type_name(input) + "' object is not reversible");
-  require_defined(input);
   const Sequence items(runtime, input);
-  return items.size() > 0 ? items[items.size() - 1] : Value::undefined_hint("No last item, sequence was empty.");
+  return items.size() > 0 ? items[items.size() - 1]
+                          : Value::undefined_hint("No last item, sequence was empty.");
 }
 
 Value reverse_filter(Runtime& runtime, const Value& input, CallArgs& args) {
@@ -86,7 +86,7 @@ Value sort_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("sort", args, {"reverse", "case_sensitive", "attribute"});
   const AttributeGetter get(bound.value(2, Value::none()), AttributeGetter::Parts::kSeveral);
   std::vector<Value> items = Sequence(runtime, input).copy();
-  sort_by(runtime, items, get, {.case_sensitive = bound.flag(1, false), .reverse = bound.flag(0, false)});
+  sort_by(runtime, items, get, {.case_sensitive = bound.flag(1, false), .reverse = bound.integer(0, 0) != 0});
   return Value::list(std::move(items));
 }
 
@@ -94,16 +94,18 @@ Value dictsort_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("dictsort", args, {"case_sensitive", "by", "reverse"});
   require_defined(input);
   if (!input.is_dict()) {
-    fail(JinjaErrorKind::kOther, "AttributeError: '" + type_name(input) + "' object has no attribute 'items'");
+    fail(JinjaErrorKind::kOther,
+         "AttributeError: '" + type_name(input) + "' object has no attribute 'items'");
   }
   const std::string by = bound.has(1) ? bound.text(1) : "key";
   if (by != "key" && by != "value") {
     fail(JinjaErrorKind::kOther, "You can only sort by either \"key\" or \"value\"");
   }
   CallArgs none;
-  std::vector<Value> pairs = find_container_method(Type::kDict, "items")->function(runtime, input, none).items();
+  std::vector<Value> pairs =
+      find_container_method(Type::kDict, "items")->function(runtime, input, none).items();
   const AttributeGetter get(Value::integer(by == "key" ? 0 : 1));
-  sort_by(runtime, pairs, get, {.case_sensitive = bound.flag(0, false), .reverse = bound.flag(2, false)});
+  sort_by(runtime, pairs, get, {.case_sensitive = bound.flag(0, false), .reverse = bound.integer(2, 0) != 0});
   return Value::list(std::move(pairs));
 }
 
@@ -137,8 +139,12 @@ Value extreme(Runtime& runtime, const Value& input, CallArgs& args, bool largest
   return items[best];
 }
 
-Value min_filter(Runtime& runtime, const Value& input, CallArgs& args) { return extreme(runtime, input, args, false); }
-Value max_filter(Runtime& runtime, const Value& input, CallArgs& args) { return extreme(runtime, input, args, true); }
+Value min_filter(Runtime& runtime, const Value& input, CallArgs& args) {
+  return extreme(runtime, input, args, false);
+}
+Value max_filter(Runtime& runtime, const Value& input, CallArgs& args) {
+  return extreme(runtime, input, args, true);
+}
 
 Value sum_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("sum", args, {"attribute", "start"});
@@ -199,7 +205,8 @@ Value groupby_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   for (size_t begin = 0; begin < items.size();) {
     const Value key = sort_key(get(runtime, items[begin]), case_sensitive);
     std::vector<Value> members;
-    size_t end = begin;
+    size_t end = begin + 1;  // the first belongs to its group even where it does not equal itself
+    members.push_back(items[begin]);
     while (end < items.size() && equal(sort_key(get(runtime, items[end]), case_sensitive), key)) {
       members.push_back(items[end++]);
     }
@@ -223,8 +230,7 @@ Value map_filter(Runtime& runtime, const Value& input, CallArgs& args) {
     return Value::iterator(std::move(results));
   }
   if (args.positional.empty()) fail(JinjaErrorKind::kOther, "map requires a filter argument");
-  if (!args.positional[0].is_string()) fail_type("map takes the name of a filter");
-  const std::string name = args.positional[0].text();
+  const std::string name = to_text(runtime, args.positional[0]);
   const FilterFunction filter = find_filter(name);
   if (filter == nullptr) fail(JinjaErrorKind::kOther, "No filter named '" + name + "'.");
   args.positional.erase(args.positional.begin());
@@ -269,7 +275,8 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 FilterFunction find_sequence_filter(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kFilters), std::end(kFilters), [&](const auto& f) { return f.name == name; });
+  const auto* found =
+      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const auto& f) { return f.name == name; });
   return found == std::end(kFilters) ? nullptr : found->function;
 }
 

@@ -34,7 +34,8 @@ template <Side kSide>
 Value stripped(Runtime& runtime, const Value& self, CallArgs& args) {
   Arguments bound("strip", args, {"chars"});
   runtime.grow(self.text().size());
-  return Value::string(std::string(bound.is_set(0) ? strip(self.text(), bound.text(0), kSide) : strip(self.text(), kSide)));
+  return Value::string(
+      std::string(bound.is_set(0) ? strip(self.text(), bound.text(0), kSide) : strip(self.text(), kSide)));
 }
 
 Value remove_prefix(Runtime&, const Value& self, CallArgs& args) {
@@ -79,7 +80,8 @@ int64_t find_in(Runtime& runtime, const Value& self, CallArgs& args, Direction d
   runtime.grow(text.size());
   const Window in = window(text, bound);
   if (!in.valid) return -1;
-  const size_t at = direction == Direction::kForward ? in.text.find(bound.text(0)) : in.text.rfind(bound.text(0));
+  const size_t at =
+      direction == Direction::kForward ? in.text.find(bound.text(0)) : in.text.rfind(bound.text(0));
   if (at == std::string_view::npos) return -1;
   return static_cast<int64_t>(count_code_points(std::string_view(text).substr(0, in.begin + at)));
 }
@@ -104,15 +106,15 @@ Value count(Runtime& runtime, const Value& self, CallArgs& args) {
   if (!in.valid) return Value::integer(0);
   if (sub.empty()) return Value::integer(static_cast<int64_t>(count_code_points(in.text)) + 1);
   int64_t found = 0;
-  for (size_t at = in.text.find(sub); at != std::string_view::npos; at = in.text.find(sub, at + sub.size())) ++found;
+  for (size_t at = in.text.find(sub); at != std::string_view::npos; at = in.text.find(sub, at + sub.size()))
+    ++found;
   return Value::integer(found);
 }
 
 bool has_affix(std::string_view text, const Value& affix, bool prefix) {
   if (!affix.is_string()) {
-    require_defined(affix);
-    fail_type(std::string(prefix ? "startswith" : "endswith") + " first arg must be str or a tuple of str, not " +
-              type_name(affix));
+    fail_type(std::string(prefix ? "startswith" : "endswith") +
+              " first arg must be str or a tuple of str, not " + type_name(affix));
   }
   return prefix ? text.starts_with(affix.text()) : text.ends_with(affix.text());
 }
@@ -123,12 +125,17 @@ Value has_affixes(const Value& self, CallArgs& args, bool prefix) {
   const Value& affix = bound.at(0);
   if (affix.type() != Type::kTuple) return Value::boolean(in.valid && has_affix(in.text, affix, prefix));
   const auto& all = affix.items();
-  return Value::boolean(
-      in.valid && std::any_of(all.begin(), all.end(), [&](const Value& a) { return has_affix(in.text, a, prefix); }));
+  return Value::boolean(in.valid && std::any_of(all.begin(), all.end(), [&](const Value& a) {
+                          return has_affix(in.text, a, prefix);
+                        }));
 }
 
-Value starts_with(Runtime&, const Value& self, CallArgs& args) { return has_affixes(self, args, true); }
-Value ends_with(Runtime&, const Value& self, CallArgs& args) { return has_affixes(self, args, false); }
+Value starts_with(Runtime&, const Value& self, CallArgs& args) {
+  return has_affixes(self, args, true);
+}
+Value ends_with(Runtime&, const Value& self, CallArgs& args) {
+  return has_affixes(self, args, false);
+}
 
 // ---- split and join
 
@@ -155,7 +162,7 @@ Value split_backward(Runtime& runtime, const Value& self, CallArgs& args) {
 Value lines(Runtime& runtime, const Value& self, CallArgs& args) {
   Arguments bound("splitlines", args, {"keepends"});
   runtime.grow(self.text().size());
-  return list_of(split_lines(self.text(), bound.flag(0, false)));
+  return list_of(split_lines(self.text(), bound.integer(0, 0) != 0));
 }
 
 Value partition_at(const Value& self, CallArgs& args, Direction direction) {
@@ -167,22 +174,27 @@ Value partition_at(const Value& self, CallArgs& args, Direction direction) {
   const size_t at = forward ? text.find(separator) : text.rfind(separator);
   const auto part = [](std::string s) { return Value::string(std::move(s)); };
   if (at == std::string::npos) {
-    return forward ? Value::tuple({part(text), part(""), part("")}) : Value::tuple({part(""), part(""), part(text)});
+    return forward ? Value::tuple({part(text), part(""), part("")})
+                   : Value::tuple({part(""), part(""), part(text)});
   }
   return Value::tuple({part(text.substr(0, at)), part(separator), part(text.substr(at + separator.size()))});
 }
 
-Value partition(Runtime&, const Value& self, CallArgs& args) { return partition_at(self, args, Direction::kForward); }
-Value rpartition(Runtime&, const Value& self, CallArgs& args) { return partition_at(self, args, Direction::kBackward); }
+Value partition(Runtime&, const Value& self, CallArgs& args) {
+  return partition_at(self, args, Direction::kForward);
+}
+Value rpartition(Runtime&, const Value& self, CallArgs& args) {
+  return partition_at(self, args, Direction::kBackward);
+}
 
 Value join(Runtime& runtime, const Value& self, CallArgs& args) {
   Arguments bound("join", args, {"iterable"}, 1);
-  require_defined(bound.at(0));
   std::string out;
   const Sequence items(runtime, bound.at(0));
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].is_string()) {
-      fail_type("sequence item " + std::to_string(i) + ": expected str instance, " + type_name(items[i]) + " found");
+      fail_type("sequence item " + std::to_string(i) + ": expected str instance, " + type_name(items[i]) +
+                " found");
     }
     const std::string_view separator = i == 0 ? std::string_view() : std::string_view(self.text());
     runtime.require_size(out.size() + separator.size() + items[i].text().size());
@@ -200,7 +212,8 @@ Value replaced(Runtime& runtime, const Value& self, CallArgs& args) {
 // ---- padding
 
 // Pads to a width; `left` of the missing characters go before the text.
-Value padded(Runtime& runtime, const Value& self, Arguments& args, int64_t (*left)(int64_t missing, int64_t width)) {
+Value padded(Runtime& runtime, const Value& self, Arguments& args,
+             int64_t (*left)(int64_t missing, int64_t width)) {
   const int64_t width = args.integer(0, 0);
   const std::string fill = args.has(1) ? args.text(1) : " ";
   if (count_code_points(fill) != 1) fail_type("The fill character must be exactly one character long");
@@ -238,7 +251,8 @@ Value zfill(Runtime& runtime, const Value& self, CallArgs& args) {
   if (missing <= 0) return self;
   runtime.grow_times(missing, 1);
   const size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
-  return Value::string(text.substr(0, sign) + std::string(static_cast<size_t>(missing), '0') + text.substr(sign));
+  return Value::string(text.substr(0, sign) + std::string(static_cast<size_t>(missing), '0') +
+                       text.substr(sign));
 }
 
 Value expand_tabs(Runtime& runtime, const Value& self, CallArgs& args) {
@@ -381,7 +395,8 @@ constexpr Method kMethods[] = {
 }  // namespace
 
 const Method* find_string_method(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Method& m) { return m.name == name; });
+  const auto* found =
+      std::find_if(std::begin(kMethods), std::end(kMethods), [&](const Method& m) { return m.name == name; });
   return found == std::end(kMethods) ? nullptr : found;
 }
 

@@ -19,26 +19,53 @@ bool plain(Runtime&, const Value& input, CallArgs& args) {
   return kTest(input);
 }
 
-bool is_defined(const Value& v) { return !v.is_undefined(); }
-bool is_undefined(const Value& v) { return v.is_undefined(); }
-bool is_none(const Value& v) { return v.is_none(); }
-bool is_boolean(const Value& v) { return v.is_bool(); }
-bool is_true(const Value& v) { return v.is_bool() && v.as_bool(); }
-bool is_false(const Value& v) { return v.is_bool() && !v.as_bool(); }
-bool is_integer(const Value& v) { return v.is_int() && !v.is_bool(); }
-bool is_float(const Value& v) { return v.is_float(); }
-bool is_number(const Value& v) { return v.is_number(); }
-bool is_string(const Value& v) { return v.is_string(); }
-bool is_mapping(const Value& v) { return v.is_dict(); }
-bool is_escaped(const Value& v) { return v.is_markup(); }
+bool is_defined(const Value& v) {
+  return !v.is_undefined();
+}
+bool is_undefined(const Value& v) {
+  return v.is_undefined();
+}
+bool is_none(const Value& v) {
+  return v.is_none();
+}
+bool is_boolean(const Value& v) {
+  return v.is_bool();
+}
+bool is_true(const Value& v) {
+  return v.is_bool() && v.as_bool();
+}
+bool is_false(const Value& v) {
+  return v.is_bool() && !v.as_bool();
+}
+bool is_integer(const Value& v) {
+  return v.is_int() && !v.is_bool();
+}
+bool is_float(const Value& v) {
+  return v.is_float();
+}
+bool is_number(const Value& v) {
+  return v.is_number();
+}
+bool is_string(const Value& v) {
+  return v.is_string();
+}
+bool is_mapping(const Value& v) {
+  return v.is_dict();
+}
+bool is_escaped(const Value& v) {
+  return v.is_markup();
+}
 
-// What has a length and can be indexed. Undefined has a length; its items are errors, and so is asking for them.
+// What has a length and can be indexed. Undefined has a length; its items are errors, and so is asking for
+// them.
 bool is_sequence(const Value& v) {
   return v.is_string() || v.is_dict() || v.type() == Type::kList || v.type() == Type::kTuple ||
          v.type() == Type::kRange || v.is_undefined();
 }
 
-bool is_iterable(const Value& v) { return v.is_string() || v.is_dict() || v.has_items() || v.is_undefined(); }
+bool is_iterable(const Value& v) {
+  return v.is_string() || v.is_dict() || v.has_items() || v.is_undefined();
+}
 
 bool is_lower(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("lower", args, {});
@@ -76,11 +103,13 @@ bool is_same_as(Runtime&, const Value& input, CallArgs& args) {
 
 bool is_filter(Runtime&, const Value& input, CallArgs& args) {
   Arguments bound("filter", args, {});
+  hash(input);  // names are looked up in a dict: what cannot be a key is an error
   return input.is_string() && (find_filter(input.text()) != nullptr || is_unsupported_filter(input.text()));
 }
 
 bool is_test(Runtime&, const Value& input, CallArgs& args) {
   Arguments bound("test", args, {});
+  hash(input);
   return input.is_string() && find_test(input.text()) != nullptr;
 }
 
@@ -140,7 +169,8 @@ constexpr TestEntry kTests[] = {
 }  // namespace
 
 TestFunction find_test(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kTests), std::end(kTests), [&](const auto& t) { return t.name == name; });
+  const auto* found =
+      std::find_if(std::begin(kTests), std::end(kTests), [&](const auto& t) { return t.name == name; });
   return found == std::end(kTests) ? nullptr : found->function;
 }
 

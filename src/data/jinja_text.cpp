@@ -19,11 +19,20 @@ void append_escape(std::string& out, uint32_t cp) {
 
 void append_repr_char(std::string& out, uint32_t cp, char quote) {
   switch (cp) {
-    case '\n': out += "\\n"; return;
-    case '\r': out += "\\r"; return;
-    case '\t': out += "\\t"; return;
-    case '\\': out += "\\\\"; return;
-    default: break;
+    case '\n':
+      out += "\\n";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    case '\\':
+      out += "\\\\";
+      return;
+    default:
+      break;
   }
   if (cp == static_cast<unsigned char>(quote)) {
     out += '\\';
@@ -44,12 +53,23 @@ class Writer {
     runtime_.step();
     runtime_.require_size(out.size());
     switch (v.type()) {
-      case Type::kList: items(v.items(), "[", "]"); break;
-      case Type::kTuple: items(v.items(), "(", v.items().size() == 1 ? ",)" : ")"); break;
-      case Type::kDict: dict(v.as_dict()); break;
-      case Type::kNamespace: name_space(v.as<NamespaceObject>()); break;
-      case Type::kView: view(v.as<ViewObject>()); break;
-      default: scalar(v);
+      case Type::kList:
+        items(v.items(), "[", "]");
+        break;
+      case Type::kTuple:
+        items(v.items(), "(", v.items().size() == 1 ? ",)" : ")");
+        break;
+      case Type::kDict:
+        dict(v.as_dict());
+        break;
+      case Type::kNamespace:
+        name_space(v.as<NamespaceObject>());
+        break;
+      case Type::kView:
+        view(v.as<ViewObject>());
+        break;
+      default:
+        scalar(v);
     }
   }
 
@@ -60,17 +80,38 @@ class Writer {
 
   void scalar(const Value& v) {
     switch (v.type()) {
-      case Type::kUndefined: out += "Undefined"; break;
-      case Type::kNone: out += "None"; break;
-      case Type::kBool: out += v.as_bool() ? "True" : "False"; break;
-      case Type::kInt: out += std::to_string(v.as_integer()); break;
-      case Type::kBigInt: out += v.as_big().to_string(); break;
-      case Type::kFloat: out += repr_float(v.as_real()); break;
-      case Type::kString: out += v.is_markup() ? "Markup(" + repr_string(v.text()) + ")" : repr_string(v.text()); break;
-      case Type::kRange: range(v.as<RangeObject>()); break;
-      case Type::kIterator: out += "<" + std::string(v.as<IteratorObject>().type_name) + " object>"; break;
-      case Type::kFunction: out += v.as<FunctionObject>().repr(); break;
-      default: break;
+      case Type::kUndefined:
+        out += "Undefined";
+        break;
+      case Type::kNone:
+        out += "None";
+        break;
+      case Type::kBool:
+        out += v.as_bool() ? "True" : "False";
+        break;
+      case Type::kInt:
+        out += std::to_string(v.as_integer());
+        break;
+      case Type::kBigInt:
+        out += v.as_big().to_string();
+        break;
+      case Type::kFloat:
+        out += repr_float(v.as_real());
+        break;
+      case Type::kString:
+        out += v.is_markup() ? "Markup(" + repr_string(v.text()) + ")" : repr_string(v.text());
+        break;
+      case Type::kRange:
+        range(v.as<RangeObject>());
+        break;
+      case Type::kIterator:
+        out += "<" + std::string(v.as<IteratorObject>().type_name) + " object>";
+        break;
+      case Type::kFunction:
+        out += v.as<FunctionObject>().repr();
+        break;
+      default:
+        break;
     }
   }
 
@@ -129,7 +170,8 @@ class Writer {
 }  // namespace
 
 std::string repr_string(std::string_view text) {
-  const bool double_quotes = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
+  const bool double_quotes =
+      text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = double_quotes ? '"' : '\'';
   std::string out(1, quote);
   for (size_t pos = 0; pos < text.size();) append_repr_char(out, next_code_point(text, pos), quote);
@@ -166,17 +208,27 @@ std::string to_text(Runtime& runtime, const Value& value) {
   return value.is_undefined() ? std::string() : repr(runtime, value);
 }
 
-
 std::string escape_html(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&#34;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;

@@ -83,10 +83,17 @@ Value format_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   return Value::string(format_percent(runtime, to_text(runtime, input), values));
 }
 
+const std::string& str_input(const Value& input, const char* filter) {
+  require_defined(input);
+  if (!input.is_string()) {
+    fail(JinjaErrorKind::kOther,
+         std::string("AttributeError: ") + filter + " expects a str, got " + type_name(input));
+  }
+  return input.text();
+}
+
 Value indent_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("indent", args, {"width", "first", "blank"});
-  require_defined(input);
-  if (!input.is_string()) fail_type("indent expects a str, got " + type_name(input));
   std::string indent;
   if (bound.has(0) && bound.at(0).is_string()) {
     indent = bound.text(0);
@@ -96,6 +103,9 @@ Value indent_filter(Runtime& runtime, const Value& input, CallArgs& args) {
     indent.assign(static_cast<size_t>(width), ' ');
   }
   std::string out = bound.flag(1, false) ? indent : "";
+  require_defined(input);
+  if (input.type() == Type::kList) str_input(input, "indent");
+  if (!input.is_string()) fail_type("indent expects a str, got " + type_name(input));
   const std::string text = input.text() + "\n";
   bool first = true;
   for (const std::string_view line : split_lines(text, false)) {
@@ -109,22 +119,18 @@ Value indent_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   return input.is_markup() ? Value::markup(std::move(out)) : Value::string(std::move(out));
 }
 
-const std::string& str_input(const Value& input, const char* filter) {
-  require_defined(input);
-  if (!input.is_string()) fail_type(std::string(filter) + " expects a str, got " + type_name(input));
-  return input.text();
-}
-
 Value truncate_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("truncate", args, {"length", "killwords", "end", "leeway"});
-  const std::string& text = str_input(input, "truncate");
   const std::string end = bound.has(2) ? bound.text(2) : "...";
   const int64_t length = bound.integer(0, 255);
   const int64_t leeway = bound.is_set(3) ? bound.integer(3, 5) : 5;
   const auto end_length = static_cast<int64_t>(count_code_points(end));
   if (length < end_length || leeway < 0) {
-    fail(JinjaErrorKind::kOther, "AssertionError: expected length >= " + std::to_string(end_length) + " and leeway >= 0");
+    fail(JinjaErrorKind::kOther,
+         "AssertionError: expected length >= " + std::to_string(end_length) + " and leeway >= 0");
   }
+  if (!input.is_string()) fail_type("truncate expects a str, got " + type_name(input));
+  const std::string& text = input.text();
   runtime.grow(text.size());
   const auto size = static_cast<int64_t>(count_code_points(text));
   if (size <= length || size - length <= leeway) return input;
@@ -157,7 +163,8 @@ Value wordwrap_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   bool first = true;
   for (const std::string_view paragraph : split_lines(text, false)) {
     std::string wrapped;
-    for (const std::string& line : wrap_line(paragraph, style)) wrapped += (wrapped.empty() ? "" : newline) + line;
+    for (const std::string& line : wrap_line(paragraph, style))
+      wrapped += (wrapped.empty() ? "" : newline) + line;
     out += (first ? "" : newline) + wrapped;
     first = false;
     runtime.require_size(out.size());
@@ -197,13 +204,15 @@ Value urlencode_filter(Runtime& runtime, const Value& input, CallArgs& args) {
     return Value::string(percent_encode(to_text(runtime, input), "/"));
   }
   CallArgs none;
-  const Value pairs = input.is_dict() ? find_container_method(Type::kDict, "items")->function(runtime, input, none) : input;
+  const Value pairs =
+      input.is_dict() ? find_container_method(Type::kDict, "items")->function(runtime, input, none) : input;
   std::string out;
   for (const Value& pair : Sequence(runtime, pairs)) {
     const Sequence parts(runtime, pair);
     if (parts.size() != 2) fail(JinjaErrorKind::kOther, "ValueError: urlencode expects pairs");
     if (!out.empty()) out += '&';
-    out += percent_encode(to_text(runtime, parts[0]), "", ' ') + "=" + percent_encode(to_text(runtime, parts[1]), "", ' ');
+    out += percent_encode(to_text(runtime, parts[0]), "", ' ') + "=" +
+           percent_encode(to_text(runtime, parts[1]), "", ' ');
   }
   return Value::string(std::move(out));
 }
@@ -211,7 +220,10 @@ Value urlencode_filter(Runtime& runtime, const Value& input, CallArgs& args) {
 Value xmlattr_filter(Runtime& runtime, const Value& input, CallArgs& args) {
   Arguments bound("xmlattr", args, {"autospace"});
   require_defined(input);
-  if (!input.is_dict()) fail_type("xmlattr expects a dict, got " + type_name(input));
+  if (!input.is_dict()) {
+    fail(JinjaErrorKind::kOther,
+         "AttributeError: '" + type_name(input) + "' object has no attribute 'items'");
+  }
   std::string out;
   for (const auto& [key, value] : input.as_dict().entries) {
     if (value.is_none() || value.is_undefined()) continue;
@@ -220,7 +232,8 @@ Value xmlattr_filter(Runtime& runtime, const Value& input, CallArgs& args) {
       fail(JinjaErrorKind::kOther, "ValueError: Invalid character in attribute name: " + repr_string(name));
     }
     const std::string text = to_text(runtime, value);
-    out += (out.empty() ? "" : " ") + escape_html(name) + "=\"" + (value.is_markup() ? text : escape_html(text)) + "\"";
+    out += (out.empty() ? "" : " ") + escape_html(name) + "=\"" +
+           (value.is_markup() ? text : escape_html(text)) + "\"";
   }
   return Value::string(bound.flag(0, true) && !out.empty() ? " " + out : out);
 }
@@ -250,7 +263,8 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 FilterFunction find_text_filter(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kFilters), std::end(kFilters), [&](const auto& f) { return f.name == name; });
+  const auto* found =
+      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const auto& f) { return f.name == name; });
   return found == std::end(kFilters) ? nullptr : found->function;
 }
 

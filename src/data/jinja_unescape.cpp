@@ -11,21 +11,32 @@ namespace {
 // Escapes of one letter; 0 for the letters that are none.
 char simple_escape(char c) {
   switch (c) {
-    case 'n': return '\n';
-    case 't': return '\t';
-    case 'r': return '\r';
-    case 'a': return '\a';
-    case 'b': return '\b';
-    case 'f': return '\f';
-    case 'v': return '\v';
+    case 'n':
+      return '\n';
+    case 't':
+      return '\t';
+    case 'r':
+      return '\r';
+    case 'a':
+      return '\a';
+    case 'b':
+      return '\b';
+    case 'f':
+      return '\f';
+    case 'v':
+      return '\v';
     case '\\':
     case '\'':
-    case '"': return c;
-    default: return '\0';
+    case '"':
+      return c;
+    default:
+      return '\0';
   }
 }
 
-size_t hex_digits(char c) { return c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0; }
+size_t hex_digits(char c) {
+  return c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
+}
 
 std::optional<uint32_t> parse_hex(std::string_view text, size_t pos, size_t count) {
   if (pos + count > text.size()) return std::nullopt;
@@ -39,7 +50,9 @@ std::optional<uint32_t> parse_hex(std::string_view text, size_t pos, size_t coun
   return value;
 }
 
-bool is_octal(char c) { return c >= '0' && c <= '7'; }
+bool is_octal(char c) {
+  return c >= '0' && c <= '7';
+}
 
 uint32_t take_octal(std::string_view body, size_t& pos) {
   uint32_t value = 0;

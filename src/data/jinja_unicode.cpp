@@ -14,7 +14,12 @@ constexpr uint32_t kStrayByte = 0xDC00;  // + the byte, as Python's surrogateesc
 // Length of a well-formed sequence at pos, 0 where it is broken.
 size_t sequence_length(std::string_view text, size_t pos) {
   const auto lead = static_cast<unsigned char>(text[pos]);
-  const size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+  const size_t length = lead < 0x80   ? 1
+                        : lead < 0xC2 ? 0
+                        : lead < 0xE0 ? 2
+                        : lead < 0xF0 ? 3
+                        : lead < 0xF5 ? 4
+                                      : 0;
   if (length == 0 || pos + length > text.size()) return 0;
   for (size_t i = 1; i < length; ++i) {
     if ((static_cast<unsigned char>(text[pos + i]) & 0xC0) != 0x80) return 0;
@@ -42,7 +47,9 @@ void append_title(std::string& out, uint32_t cp) {
   }
 }
 
-bool is_cased(uint32_t cp) { return is_lower(cp) || is_upper(cp) || is_title(cp); }
+bool is_cased(uint32_t cp) {
+  return is_lower(cp) || is_upper(cp) || is_title(cp);
+}
 
 // Marks and modifiers that the rule for a final sigma looks through.
 bool is_case_ignorable(uint32_t cp) {
@@ -105,7 +112,9 @@ std::string_view strip_if(std::string_view text, Side side, Drop drop) {
 }  // namespace
 
 uint32_t next_code_point(std::string_view text, size_t& pos) {
-  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[pos + i])); };
+  const auto byte = [&](size_t i) {
+    return static_cast<uint32_t>(static_cast<unsigned char>(text[pos + i]));
+  };
   const uint32_t lead = byte(0);
   uint32_t cp = lead;
   const size_t length = sequence_length(text, pos);
@@ -177,7 +186,8 @@ bool is_space(uint32_t cp) {
 }
 
 bool is_line_end(uint32_t cp) {
-  return (cp >= 0x0A && cp <= 0x0D) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
+  return (cp >= 0x0A && cp <= 0x0D) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 ||
+         cp == 0x2029;
 }
 
 bool is_printable(uint32_t cp) {
@@ -202,7 +212,9 @@ bool is_alpha(uint32_t cp) {
   return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_decimal(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_ND; }
+bool is_decimal(uint32_t cp) {
+  return category(cp) == UTF8PROC_CATEGORY_ND;
+}
 
 bool is_digit(uint32_t cp) {
   return is_decimal(cp) || cp == 0xB2 || cp == 0xB3 || cp == 0xB9 || cp == 0x2070 ||
@@ -214,10 +226,18 @@ bool is_numeric(uint32_t cp) {
   return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
 }
 
-bool is_alnum(uint32_t cp) { return is_alpha(cp) || is_numeric(cp); }
-bool is_lower(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_LL || cp == 0xAA || cp == 0xBA; }
-bool is_upper(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_LU; }
-bool is_title(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_LT; }
+bool is_alnum(uint32_t cp) {
+  return is_alpha(cp) || is_numeric(cp);
+}
+bool is_lower(uint32_t cp) {
+  return category(cp) == UTF8PROC_CATEGORY_LL || cp == 0xAA || cp == 0xBA;
+}
+bool is_upper(uint32_t cp) {
+  return category(cp) == UTF8PROC_CATEGORY_LU;
+}
+bool is_title(uint32_t cp) {
+  return category(cp) == UTF8PROC_CATEGORY_LT;
+}
 
 bool is_identifier(uint32_t cp, bool first) {
   if (cp == '_' || is_alpha(cp)) return true;
@@ -227,7 +247,9 @@ bool is_identifier(uint32_t cp, bool first) {
                     c == UTF8PROC_CATEGORY_PC);
 }
 
-std::string_view strip(std::string_view text, Side side) { return strip_if(text, side, is_space); }
+std::string_view strip(std::string_view text, Side side) {
+  return strip_if(text, side, is_space);
+}
 
 std::string_view strip(std::string_view text, std::string_view chars, Side side) {
   const std::vector<uint32_t> set = decode(chars);
@@ -303,8 +325,8 @@ std::string case_fold(std::string_view text) {
     if (find_special_case(cp) != nullptr && is_lower(cp)) {
       out += to_lower(find_special_case(cp)->upper);  // sharp s and the ligatures unfold
     } else {
-      append_code_point(out, cp == 0x3C2 ? 0x3C3u
-                                         : static_cast<uint32_t>(utf8proc_tolower(static_cast<int32_t>(cp))));
+      append_code_point(
+          out, cp == 0x3C2 ? 0x3C3u : static_cast<uint32_t>(utf8proc_tolower(static_cast<int32_t>(cp))));
     }
   }
   return out;

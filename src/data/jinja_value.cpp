@@ -9,8 +9,12 @@
 
 namespace apus::data::jinja {
 
-void fail(JinjaErrorKind kind, const std::string& reason) { throw Failure(kind, reason); }
-void fail_type(const std::string& reason) { throw Failure(JinjaErrorKind::kType, reason); }
+void fail(JinjaErrorKind kind, const std::string& reason) {
+  throw Failure(kind, reason);
+}
+void fail_type(const std::string& reason) {
+  throw Failure(JinjaErrorKind::kType, reason);
+}
 
 Value Value::none() {
   Value v;
@@ -64,7 +68,9 @@ Value Value::iterator(std::vector<Value> items, const char* type_name) {
   return object(Type::kIterator, std::make_shared<IteratorObject>(type_name, std::move(items)));
 }
 
-Value Value::dict(std::shared_ptr<DictObject> object) { return Value::object(Type::kDict, std::move(object)); }
+Value Value::dict(std::shared_ptr<DictObject> object) {
+  return Value::object(Type::kDict, std::move(object));
+}
 
 Value Value::object(Type type, std::shared_ptr<Object> object) {
   Value v;
@@ -99,11 +105,21 @@ Value Value::undefined_hint(std::string message, JinjaErrorKind kind) {
   return v;
 }
 
-bool Value::is_markup() const { return is_string() && as<StringObject>().markup; }
-const std::string& Value::text() const { return as<StringObject>().text; }
-const std::vector<Value>& Value::items() const { return as<ListObject>().items; }
-const DictObject& Value::as_dict() const { return as<DictObject>(); }
-const BigInt& Value::as_big() const { return as<BigIntObject>().value; }
+bool Value::is_markup() const {
+  return is_string() && as<StringObject>().markup;
+}
+const std::string& Value::text() const {
+  return as<StringObject>().text;
+}
+const std::vector<Value>& Value::items() const {
+  return as<ListObject>().items;
+}
+const DictObject& Value::as_dict() const {
+  return as<DictObject>();
+}
+const BigInt& Value::as_big() const {
+  return as<BigIntObject>().value;
+}
 
 Extent enlarged(Extent whole, const Value& part) {
   const Extent inner = extent(part);
@@ -113,7 +129,8 @@ Extent enlarged(Extent whole, const Value& part) {
     fail(JinjaErrorKind::kLimit, "lists and dicts are nested deeper than " + std::to_string(kMaxValueDepth));
   }
   if (whole.weight > kMaxValueWeight) {
-    fail(JinjaErrorKind::kLimit, "a list or dict has more than " + std::to_string(kMaxValueWeight) + " elements");
+    fail(JinjaErrorKind::kLimit,
+         "a list or dict has more than " + std::to_string(kMaxValueWeight) + " elements");
   }
   return whole;
 }
@@ -212,21 +229,35 @@ void NamespaceObject::set(std::string_view name, Value value) {
 
 std::string type_name(const Value& value) {
   switch (value.type()) {
-    case Type::kUndefined: return "Undefined";
-    case Type::kNone: return "NoneType";
-    case Type::kBool: return "bool";
+    case Type::kUndefined:
+      return "Undefined";
+    case Type::kNone:
+      return "NoneType";
+    case Type::kBool:
+      return "bool";
     case Type::kInt:
-    case Type::kBigInt: return "int";
-    case Type::kFloat: return "float";
-    case Type::kString: return value.shared() && value.is_markup() ? "Markup" : "str";
-    case Type::kList: return "list";
-    case Type::kTuple: return "tuple";
-    case Type::kRange: return "range";
-    case Type::kView: return value.shared() ? value.as<ViewObject>().type_name : "dict_items";
-    case Type::kIterator: return value.shared() ? value.as<IteratorObject>().type_name : "generator";
-    case Type::kDict: return "dict";
-    case Type::kNamespace: return "Namespace";
-    case Type::kFunction: return value.shared() ? value.as<FunctionObject>().type_name() : "function";
+    case Type::kBigInt:
+      return "int";
+    case Type::kFloat:
+      return "float";
+    case Type::kString:
+      return value.shared() && value.is_markup() ? "Markup" : "str";
+    case Type::kList:
+      return "list";
+    case Type::kTuple:
+      return "tuple";
+    case Type::kRange:
+      return "range";
+    case Type::kView:
+      return value.shared() ? value.as<ViewObject>().type_name : "dict_items";
+    case Type::kIterator:
+      return value.shared() ? value.as<IteratorObject>().type_name : "generator";
+    case Type::kDict:
+      return "dict";
+    case Type::kNamespace:
+      return "Namespace";
+    case Type::kFunction:
+      return value.shared() ? value.as<FunctionObject>().type_name() : "function";
   }
   return "object";
 }
@@ -253,17 +284,24 @@ void require_defined(const Value& value) {
 bool truth(const Value& value) {
   switch (value.type()) {
     case Type::kUndefined:
-    case Type::kNone: return false;
+    case Type::kNone:
+      return false;
     case Type::kBool:
-    case Type::kInt: return value.as_integer() != 0;
-    case Type::kFloat: return value.as_real() != 0;
-    case Type::kString: return !value.text().empty();
+    case Type::kInt:
+      return value.as_integer() != 0;
+    case Type::kFloat:
+      return value.as_real() != 0;
+    case Type::kString:
+      return !value.text().empty();
     case Type::kList:
     case Type::kTuple:
     case Type::kRange:
-    case Type::kView: return !value.items().empty();
-    case Type::kDict: return !value.as_dict().entries.empty();
-    default: return true;
+    case Type::kView:
+      return !value.items().empty();
+    case Type::kDict:
+      return !value.as_dict().entries.empty();
+    default:
+      return true;
   }
 }
 
@@ -315,43 +353,59 @@ bool equal(const Value& a, const Value& b) {
   if (a.type() != b.type()) return false;
   switch (a.type()) {
     case Type::kUndefined:
-    case Type::kNone: return true;
-    case Type::kString: return a.text() == b.text();
+    case Type::kNone:
+      return true;
+    case Type::kString:
+      return a.text() == b.text();
     case Type::kList:
     case Type::kTuple:
-    case Type::kRange: return a.shared() == b.shared() || equal_items(a.items(), b.items());
-    case Type::kDict: return a.shared() == b.shared() || equal_dicts(a.as_dict(), b.as_dict());
-    default: return a.shared() == b.shared();
+    case Type::kRange:
+      return a.shared() == b.shared() || equal_items(a.items(), b.items());
+    case Type::kDict:
+      return a.shared() == b.shared() || equal_dicts(a.as_dict(), b.as_dict());
+    default:
+      return a.shared() == b.shared();
   }
 }
 
 bool same(const Value& a, const Value& b) {
   if (a.type() != b.type()) return false;
   switch (a.type()) {
-    case Type::kNone: return true;
+    case Type::kNone:
+      return true;
     case Type::kBool:
-    case Type::kInt: return a.as_integer() == b.as_integer();
-    case Type::kFloat: return a.as_real() == b.as_real();
-    case Type::kString: return a.text() == b.text();
-    case Type::kUndefined: return a.shared() != nullptr && a.shared() == b.shared();
-    default: return a.shared() == b.shared();
+    case Type::kInt:
+      return a.as_integer() == b.as_integer();
+    case Type::kFloat:
+      return a.as_real() == b.as_real();
+    case Type::kString:
+      return a.text() == b.text();
+    case Type::kUndefined:
+      return a.shared() != nullptr && a.shared() == b.shared();
+    default:
+      return a.shared() == b.shared();
   }
 }
 
 size_t hash(const Value& value) {
   if (value.is_number()) return hash_number(value);
   switch (value.type()) {
-    case Type::kString: return std::hash<std::string_view>()(value.text());
-    case Type::kNone: return 0x9E37;
-    case Type::kUndefined: return 0x79B9;
+    case Type::kString:
+      return std::hash<std::string_view>()(value.text());
+    case Type::kNone:
+      return 0x9E37;
+    case Type::kUndefined:
+      return 0x79B9;
     case Type::kTuple: {
       size_t code = value.items().size();
       for (const Value& item : value.items()) code = code * 1000003 ^ hash(item);
       return code;
     }
     case Type::kList:
-    case Type::kDict: fail_type("unhashable type: '" + type_name(value) + "'");
-    default: return std::hash<const void*>()(value.shared().get());
+    case Type::kDict:
+      fail_type("unhashable type: '" + type_name(value) + "'");
+    default:
+      return std::hash<const void*>()(value.shared().get());
   }
 }
 
@@ -372,6 +426,8 @@ bool less(const Value& a, const Value& b) {
   return x.size() < y.size();
 }
 
-bool is_callable(const Value& value) { return value.type() == Type::kFunction || value.is_undefined(); }
+bool is_callable(const Value& value) {
+  return value.type() == Type::kFunction || value.is_undefined();
+}
 
 }  // namespace apus::data::jinja

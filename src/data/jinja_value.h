@@ -31,8 +31,8 @@ enum class Type : uint8_t {
   kUndefined,
   kNone,
   kBool,
-  kInt,       // 64 bits
-  kBigInt,    // the integers beyond
+  kInt,     // 64 bits
+  kBigInt,  // the integers beyond
   kFloat,
   kString,
   kList,

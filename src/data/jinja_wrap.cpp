@@ -8,7 +8,9 @@
 namespace apus::data::jinja {
 namespace {
 
-bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+bool is_ascii_space(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+}
 bool is_letter_at(std::string_view text, size_t pos) {
   if (pos >= text.size()) return false;
   const uint32_t cp = next_code_point(text, pos);
@@ -51,14 +53,19 @@ std::vector<std::string_view> chunks_of(std::string_view text, bool on_hyphens) 
   return chunks;
 }
 
-bool is_blank(std::string_view text) { return strip(text, Side::kBoth).empty(); }
+bool is_blank(std::string_view text) {
+  return strip(text, Side::kBoth).empty();
+}
 
-int64_t width_of(std::string_view text) { return static_cast<int64_t>(count_code_points(text)); }
+int64_t width_of(std::string_view text) {
+  return static_cast<int64_t>(count_code_points(text));
+}
 
 /// Fills lines with chunks, from the first to the last.
 class Wrapper {
  public:
-  Wrapper(std::vector<std::string_view> chunks, const WrapStyle& style) : chunks_(std::move(chunks)), style_(style) {}
+  Wrapper(std::vector<std::string_view> chunks, const WrapStyle& style)
+      : chunks_(std::move(chunks)), style_(style) {}
 
   std::vector<std::string> run() {
     while (next_ < chunks_.size()) {

@@ -70,13 +70,17 @@ class CaseRunner {
 
   static Outcome judge_error(const Json& line, const JinjaError& error, const std::string& when) {
     const std::string kind(jinja_error_kind_name(error.kind()));
-    if (error.kind() == JinjaErrorKind::kNotSupported && when == "parsing") return {.unsupported = error.reason()};
-    if (!line.contains("error_kind")) return {.difference = kind + " error while " + when + ": " + error.what()};
+    if (error.kind() == JinjaErrorKind::kNotSupported && when == "parsing")
+      return {.unsupported = error.reason()};
+    if (!line.contains("error_kind"))
+      return {.difference = kind + " error while " + when + ": " + error.what()};
     if (line["error_kind"] != kind) {
-      return {.difference = "expected " + line["error_kind"].get<std::string>() + ", got " + kind + ": " + error.what()};
+      return {.difference = "expected " + line["error_kind"].get<std::string>() + ", got " + kind + ": " +
+                            error.what()};
     }
     const bool exact = error.kind() == JinjaErrorKind::kRaiseException;
-    if (exact && line["error"] != error.what()) return {.difference = std::string("message: ") + error.what()};
+    if (exact && line["error"] != error.what())
+      return {.difference = std::string("message: ") + error.what()};
     return {.passed = true};
   }
 
@@ -93,7 +97,9 @@ class CaseRunner {
   }
 };
 
-bool is_case_file(const fs::path& path) { return path.extension() == ".jsonl"; }
+bool is_case_file(const fs::path& path) {
+  return path.extension() == ".jsonl";
+}
 
 /// The template that a file of conversations is rendered with.
 fs::path template_of(const fs::path& file) {
@@ -117,7 +123,8 @@ TEST(ChatTemplateParity, RendersEveryCaseOfEveryFile) {
       const std::string name = cases::case_name(file) + ":" + line.at("id").get<std::string>();
       const bool own = line.contains("template");
       if (!own && sources.empty()) sources["file"] = read_file(template_of(file));
-      const Outcome outcome = runner.run(line, own ? line["template"].get<std::string>() : sources["file"], name);
+      const Outcome outcome =
+          runner.run(line, own ? line["template"].get<std::string>() : sources["file"], name);
       if (!outcome.unsupported.empty()) {
         not_run.add(name, outcome.unsupported);
       } else {
@@ -133,7 +140,8 @@ TEST(ChatTemplateParity, RendersEveryCaseOfEveryFile) {
 TEST(ChatTemplateParity, CommittedConversationsAreAllSupported) {
   const fs::path root = cases::committed_cases_root() / "chat_template";
   int lines = 0;
-  for (const char* name : {"qwen25", "qwen3", "chatml_oneline", "chatml_generation", "coder_xml", "harmony_ts"}) {
+  for (const char* name :
+       {"qwen25", "qwen3", "chatml_oneline", "chatml_generation", "coder_xml", "harmony_ts"}) {
     const std::string source = read_file(root / "templates" / (std::string(name) + ".jinja"));
     ASSERT_FALSE(source.empty()) << name;
     EXPECT_NO_THROW(JinjaTemplate::parse(source, name)) << name;
@@ -148,7 +156,8 @@ TEST(ChatTemplateParity, BuildsTheContextThatTransformersBuilds) {
   const fs::path root = cases::committed_cases_root() / "chat_template";
   const ManualClock clock(reference_time());
   for (const char* name : {"qwen25", "harmony_ts"}) {
-    const auto jinja = JinjaTemplate::parse(read_file(root / "templates" / (std::string(name) + ".jinja")), name);
+    const auto jinja =
+        JinjaTemplate::parse(read_file(root / "templates" / (std::string(name) + ".jinja")), name);
     std::ifstream in(root / (std::string(name) + ".jsonl"));
     int compared = 0;
     for (std::string text; std::getline(in, text);) {
@@ -161,7 +170,8 @@ TEST(ChatTemplateParity, BuildsTheContextThatTransformersBuilds) {
         rest.erase(key);
         return value;
       };
-      const SpecialTokens tokens = {token("bos_token"), token("eos_token"), token("pad_token"), token("unk_token")};
+      const SpecialTokens tokens = {token("bos_token"), token("eos_token"), token("pad_token"),
+                                    token("unk_token")};
       const Json messages = rest["messages"];
       const Json tools = rest["tools"];
       const bool prompt = rest["add_generation_prompt"].get<bool>();
