@@ -13,6 +13,7 @@
 #include "apus/models/pretrained.h"
 #include "apus/peft/adapter_file.h"
 #include "apus/peft/lora.h"
+#include "apus/train/dpo_trainer.h"
 #include "apus/train/job_settings.h"
 #include "apus/train/run_directory.h"
 
@@ -143,7 +144,6 @@ class DpoJob {
     engine_.emplace(*model_.model, *mesh_->group("dp"), engine_options(options_));
     const DpoOptions dpo = dpo_options(options_);
     if (!dpo.reference_adapters.empty()) peft::copy_adapter(*model_.model, kPolicyAdapter, kReferenceAdapter);
-    objective_ = std::make_shared<DpoObjective>(dpo);
     say(detail::concat("Reference: ", dpo.reference_adapters.empty()
                                           ? "the base with adapters off"
                                           : "a frozen copy of --adapters as loaded"));
@@ -172,7 +172,8 @@ class DpoJob {
       append_log(decision_.run_dir, record);
     };
     surroundings.callbacks.on_save = [&](const TrainerState& now) { save(now); };
-    Trainer trainer(*engine_, objective_, trainer_options(options_, tokenizer_), surroundings);
+    DpoTrainer trainer(*engine_, {.dpo = dpo_options(options_), .trainer = trainer_options(options_, tokenizer_)},
+                       surroundings);
     const RunSummary result = trainer.run(train_, held_out_, state);
     JobSummary summary{.run_dir = decision_.run_dir, .last_checkpoint = last_saved_, .steps = result.steps,
                        .finished = result.finished};
@@ -221,7 +222,6 @@ class DpoJob {
   nlohmann::ordered_json args_;
   RunDecision decision_;
   std::optional<parallel::ShardedModel> engine_;
-  std::shared_ptr<const DpoObjective> objective_;
   fs::path last_saved_;
 };
 

@@ -31,6 +31,15 @@ int64_t tokens_of(const std::vector<data::Batch>& micro_batches) {
   return tokens;
 }
 
+/// What a report about a hanging collective says of this rank: the step and its sample ids.
+std::string step_note(int64_t step, const std::vector<data::Batch>& micro_batches) {
+  std::string rows;
+  for (const data::Batch& batch : micro_batches) {
+    for (const int64_t ordinal : batch.ordinals) rows += detail::concat(rows.empty() ? "" : " ", ordinal);
+  }
+  return detail::concat("step ", step, ", rows ", rows.empty() ? "none" : rows);
+}
+
 /// Adds an fp64 vector over the ranks.
 void sum_over_ranks(comm::Communicator& group, std::vector<double>& values) {
   const at::Tensor sums = at::empty({static_cast<int64_t>(values.size())}, at::kDouble);
@@ -213,6 +222,7 @@ void Trainer::run_one(Run& run) {
     failure = std::current_exception();
   }
   StepReport report;
+  model_.dp().set_note(step_note(run.state.global_step + 1, batches.micro_batches));
   try {
     report = run_step(batches.micro_batches, run.schedule->lr(run.state.global_step), error);
   } catch (const CommError&) {

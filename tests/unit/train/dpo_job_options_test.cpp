@@ -1,0 +1,120 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "apus/base/error.h"
+#include "apus/train/dpo_job.h"
+#include "apus/train/job_settings.h"
+
+namespace apus::train {
+namespace {
+
+DpoJobOptions valid() {
+  DpoJobOptions options;
+  options.model = "/models/Qwen2.5-14B-Instruct/";
+  options.dataset = {"train.jsonl"};
+  return options;
+}
+
+std::string error_of(const std::function<void(DpoJobOptions&)>& change) {
+  DpoJobOptions options = valid();
+  change(options);
+  try {
+    resolve_dpo_job(options, 4);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DpoJobOptions, AccumulationMakesAtLeastSixteenRowsAStep) {
+  EXPECT_EQ(resolve_dpo_job(valid(), 1).gradient_accumulation_steps, 16);
+  EXPECT_EQ(resolve_dpo_job(valid(), 4).gradient_accumulation_steps, 4);
+  EXPECT_EQ(resolve_dpo_job(valid(), 3).gradient_accumulation_steps, 6);
+  EXPECT_EQ(resolve_dpo_job(valid(), 64).gradient_accumulation_steps, 1);
+}
+
+TEST(DpoJobOptions, DependentValuesAreFilledIn) {
+  const DpoJobOptions options = resolve_dpo_job(valid(), 4);
+  EXPECT_EQ(options.eval_steps, options.save_steps);
+  EXPECT_EQ(options.data_seed, 42);
+  EXPECT_EQ(options.output_dir, "output/Qwen2.5-14B-Instruct");
+}
+
+TEST(DpoJobOptions, Bf16DecidesTheDtypeAndMustNotContradictIt) {
+  DpoJobOptions options = valid();
+  options.bf16 = true;
+  EXPECT_EQ(resolve_dpo_job(options, 1).torch_dtype, "bfloat16");
+  options.bf16 = false;
+  EXPECT_EQ(resolve_dpo_job(options, 1).torch_dtype, "float32");
+  options.torch_dtype = "bfloat16";
+  EXPECT_THROW(resolve_dpo_job(options, 1), ConfigError);
+}
+
+TEST(DpoJobOptions, ErrorsNameTheFlag) {
+  const std::vector<std::pair<std::string, std::function<void(DpoJobOptions&)>>> faults = {
+      {"--model", [](auto& o) { o.model.clear(); }},
+      {"--dataset", [](auto& o) { o.dataset.clear(); }},
+      {"--lora_rank", [](auto& o) { o.lora_rank = 0; }},
+      {"--per_device_train_batch_size", [](auto& o) { o.per_device_train_batch_size = 0; }},
+      {"--gradient_accumulation_steps", [](auto& o) { o.gradient_accumulation_steps = -1; }},
+      {"--max_length", [](auto& o) { o.max_length = 0; }},
+      {"--learning_rate", [](auto& o) { o.learning_rate = -1; }},
+      {"--adam_beta1", [](auto& o) { o.adam_beta1 = 1.0; }},
+      {"--beta", [](auto& o) { o.beta = 0; }},
+      {"--lora_dropout", [](auto& o) { o.lora_dropout = 1.0; }},
+      {"--split_dataset_ratio", [](auto& o) { o.split_dataset_ratio = 1.0; }},
+      {"--truncation_strategy", [](auto& o) { o.truncation_strategy = "middle"; }},
+      {"--lr_scheduler_type", [](auto& o) { o.lr_scheduler_type = "cosin"; }},
+      {"--deepspeed zero3", [](auto& o) { o.deepspeed = "zero3"; }},
+      {"--ref_adapters", [](auto& o) { o.ref_adapters = "none"; }},
+      {"--val_dataset", [](auto& o) { o.val_dataset = {"v"}; o.split_dataset_ratio = 0.1; }},
+      {"--target_regex", [](auto& o) { o.target_modules = {"q_proj"}; o.target_regex = ".*"; }},
+      {"--num_train_epochs", [](auto& o) { o.num_train_epochs = 0; }},
+  };
+  for (const auto& [flag, change] : faults) {
+    EXPECT_NE(error_of(change).find(flag), std::string::npos) << flag << ": " << error_of(change);
+  }
+  EXPECT_EQ(error_of([](auto&) {}), "");
+}
+
+TEST(DpoJobOptions, TheRecordHoldsEveryResolvedFlag) {
+  const nlohmann::ordered_json json = to_json(resolve_dpo_job(valid(), 4));
+  EXPECT_EQ(json.at("gradient_accumulation_steps"), 4);
+  EXPECT_EQ(json.at("target_modules"), nlohmann::ordered_json({"all-linear"}));
+  EXPECT_TRUE(json.at("save_total_limit").is_null());
+  EXPECT_GT(json.size(), 45u);
+}
+
+TEST(DpoJobOptions, TheStrategyListsOnlyKeysThatAct) {
+  DpoJobOptions options = valid();
+  options.deepspeed = "zero2";
+  const auto zero2 = strategy_json(resolve_dpo_job(options, 4), 4);
+  EXPECT_EQ(zero2.at("train_batch_size"), 16);
+  EXPECT_EQ(zero2.at("zero_optimization").at("stage"), 2);
+  EXPECT_EQ(zero2.at("zero_optimization").at("allgather_bucket_size"), 200'000'000);
+  options.deepspeed = "";
+  EXPECT_FALSE(strategy_json(resolve_dpo_job(options, 4), 4).at("zero_optimization").contains("allgather_bucket_size"));
+}
+
+TEST(JobSettings, PartsFollowTheFlags) {
+  DpoJobOptions options = valid();
+  options.deepspeed = "zero2";
+  options.gradient_checkpointing = false;
+  options.adapters = "adapter";
+  options.dpo_reduction = "microbatch";
+  options.target_regex = ".*q_proj";
+  options.target_modules.clear();
+  options = resolve_dpo_job(options, 1);
+  EXPECT_TRUE(engine_options(options).policy.grad_shard);
+  EXPECT_EQ(engine_options(options).recompute, parallel::Recompute::kNone);
+  EXPECT_EQ(dpo_options(options).reference_adapters, std::vector<std::string>{kReferenceAdapter});
+  EXPECT_EQ(dpo_options(options).reduction, DpoReduction::kMicrobatch);
+  EXPECT_EQ(lora_config(options).targets.regex, ".*q_proj");
+  options.ref_adapters = "none";
+  EXPECT_TRUE(dpo_options(options).reference_adapters.empty());
+}
+
+}  // namespace
+}  // namespace apus::train

@@ -1,0 +1,124 @@
+#include "apus/train/run_directory.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apus/base/error.h"
+#include "apus/base/file.h"
+#include "tests/support/scratch_folder.h"
+
+namespace apus::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunDirectoryTest : public ::testing::Test {
+ protected:
+  RunDecision decide(const nlohmann::ordered_json& args, const std::string& resume = "auto") {
+    return decide_run(args, {.output_dir = out_.path(), .resume = resume}, clock_);
+  }
+
+  /// Opens a run with these args and returns its folder.
+  fs::path start(const nlohmann::ordered_json& args) {
+    const RunDecision decision = decide(args);
+    open_run(decision, args);
+    return decision.run_dir;
+  }
+
+  nlohmann::ordered_json args_ = {{"learning_rate", 1e-4}, {"world_size", 4}, {"logging_steps", 5}};
+  testing::ScratchFolder out_;
+  SystemClock clock_;
+};
+
+TEST_F(RunDirectoryTest, TheFirstRunIsVersionZeroWithATimeStamp) {
+  const fs::path run = start(args_);
+  const std::string name = run.filename().string();
+  EXPECT_TRUE(name.starts_with("v0-")) << name;
+  EXPECT_EQ(name.size(), std::string("v0-20261130-115700").size()) << name;
+  EXPECT_EQ(nlohmann::json::parse(read_file(run / "args.json")).at("world_size"), 4);
+}
+
+TEST_F(RunDirectoryTest, AnUnfinishedRunWithEqualArgsIsGoneOnWith) {
+  const fs::path run = start(args_);
+  EXPECT_EQ(decide(args_).run_dir, run);
+  nlohmann::ordered_json other_cadence = args_;
+  other_cadence["logging_steps"] = 1;
+  EXPECT_EQ(decide(other_cadence).run_dir, run) << "logging_steps is not compared";
+}
+
+TEST_F(RunDirectoryTest, ADifferenceStartsTheNextVersionAndIsListed) {
+  start(args_);
+  args_["learning_rate"] = 2e-4;
+  const RunDecision decision = decide(args_);
+  EXPECT_TRUE(decision.run_dir.filename().string().starts_with("v1-"));
+  ASSERT_EQ(decision.differences.size(), 1u);
+  EXPECT_EQ(decision.differences[0], "learning_rate: was 0.0001, is 0.0002");
+}
+
+TEST_F(RunDirectoryTest, AFinishedRunIsCompleteUntilItIsOverwritten) {
+  const fs::path run = start(args_);
+  finish_run(run, 12);
+  EXPECT_TRUE(decide(args_).was_complete);
+  const RunDecision again = decide_run(args_, {.output_dir = out_.path(), .overwrite = true}, clock_);
+  EXPECT_FALSE(again.was_complete);
+  EXPECT_NE(again.run_dir, run);
+}
+
+TEST_F(RunDirectoryTest, AnotherWorldIsAnErrorOnlyIfNothingElseDiffers) {
+  start(args_);
+  args_["world_size"] = 2;
+  EXPECT_THROW(decide(args_), ConfigError);
+  args_["learning_rate"] = 2e-4;
+  EXPECT_TRUE(decide(args_).run_dir.filename().string().starts_with("v1-"));
+}
+
+TEST_F(RunDirectoryTest, ResumeNoneAlwaysStartsAnew) {
+  start(args_);
+  EXPECT_TRUE(decide(args_, "none").run_dir.filename().string().starts_with("v1-"));
+}
+
+TEST_F(RunDirectoryTest, AFolderToResumeFromMustBeAWholeCheckpoint) {
+  EXPECT_THROW(decide(args_, (out_ / "checkpoint-3").string()), CheckpointError);
+}
+
+TEST_F(RunDirectoryTest, WithoutVersionsAForeignFolderIsRefused) {
+  write_file_atomic(out_ / "thesis.tex", "x");
+  EXPECT_THROW(decide_run(args_, {.output_dir = out_.path(), .add_version = false}, clock_), ConfigError);
+  const auto forced = decide_run(args_, {.output_dir = out_.path(), .add_version = false, .overwrite = true}, clock_);
+  EXPECT_EQ(forced.run_dir, out_.path());
+}
+
+TEST_F(RunDirectoryTest, TheLogIsCutBackToTheCheckpoint) {
+  const fs::path run = start(args_);
+  for (const char* step : {"1/4", "2/4", "3/4"}) append_log(run, {{"loss", 1.0}, {"global_step/max_steps", step}});
+  RunDecision decision{.run_dir = run, .checkpoint = run / "checkpoint-2"};
+  open_run(decision, args_);
+  const std::string log = read_file(run / "logging.jsonl");
+  EXPECT_NE(log.find("2/4"), std::string::npos);
+  EXPECT_EQ(log.find("3/4"), std::string::npos);
+}
+
+TEST_F(RunDirectoryTest, TheBestStepHasTheLowestEvaluationLoss) {
+  const fs::path run = start(args_);
+  append_log(run, {{"eval_loss", 0.5}, {"global_step/max_steps", "2/8"}});
+  append_log(run, {{"eval_loss", 0.3}, {"global_step/max_steps", "4/8"}});
+  append_log(run, {{"eval_loss", 0.4}, {"global_step/max_steps", "6/8"}});
+  EXPECT_EQ(best_step(run, {2, 4, 6}), 4);
+  EXPECT_EQ(best_step(run, {2, 6}), 6);
+  EXPECT_EQ(best_step(run, {8}), std::nullopt);
+}
+
+TEST_F(RunDirectoryTest, AnOutputThatCannotBeWrittenNamesThePath) {
+  write_file_atomic(out_ / "file", "x");
+  const RunDecision decision{.run_dir = out_.path() / "file" / "v0"};
+  try {
+    open_run(decision, args_);
+    FAIL() << "did not throw";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("file"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace apus::train

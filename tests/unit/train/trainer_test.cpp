@@ -1,0 +1,130 @@
+#include "apus/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apus/base/error.h"
+#include "apus/comm/fake_communicator.h"
+#include "tests/support/tiny_training.h"
+
+namespace apus::testing {
+namespace {
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  train::Trainer trainer(train::TrainerOptions options) {
+    context_.clock = &clock_;
+    context_.logger = &logger_;
+    return {engine_, objective_, std::move(options), context_};
+  }
+
+  TinyRun run_{.job = Job::kLoraDpo, .accumulation = 4, .rows = 10, .steps = 6};
+  std::unique_ptr<comm::Communicator> dp_ = comm::make_fake_communicator({});
+  std::unique_ptr<models::Qwen2> model_ = tiny_model(run_);
+  parallel::ShardedModel engine_{*model_, *dp_, {}};
+  std::shared_ptr<const train::Objective> objective_ = tiny_objective(run_.job);
+  SystemClock clock_;
+  NullLogger logger_;
+  train::TrainerContext context_;
+};
+
+TEST_F(TrainerTest, CadencesFollowTheStepsAndTheEnd) {
+  std::vector<std::string> events;
+  context_.callbacks.on_log = [&](const std::string&, const nlohmann::ordered_json& record) {
+    events.push_back((record.contains("eval_loss") ? "eval " : "log ") +
+                     record.at("global_step/max_steps").get<std::string>());
+  };
+  context_.callbacks.on_save = [&](const train::TrainerState& state) {
+    events.push_back("save " + std::to_string(state.global_step));
+  };
+  auto options = tiny_options(run_);
+  options.max_steps = 5;
+  options.logging_steps = 2;
+  options.save_steps = 3;
+  options.eval_steps = 4;
+  trainer(options).run(tiny_rows(run_.job, 10), tiny_rows(run_.job, 3));
+  EXPECT_EQ(events, (std::vector<std::string>{"log 2/5", "save 3", "log 4/5", "eval 4/5", "log 5/5", "eval 5/5", "save 5"}));
+}
+
+TEST_F(TrainerTest, EpochsGiveTheNumberOfSteps) {
+  auto options = tiny_options(run_);
+  options.max_steps = -1;
+  options.num_train_epochs = 2;
+  const auto summary = trainer(options).run(tiny_rows(run_.job, 10), nullptr);
+  EXPECT_EQ(summary.steps, 2 * 3) << "ceil(10 rows / 4 a step) steps an epoch";
+  EXPECT_TRUE(summary.finished);
+}
+
+TEST_F(TrainerTest, ALogLineIsTheMeanSinceTheLastOne) {
+  std::vector<double> losses, logged;
+  context_.callbacks.on_step = [&](const train::StepReport& report) { losses.push_back(report.loss); };
+  context_.callbacks.on_log = [&](const std::string&, const nlohmann::ordered_json& record) { logged.push_back(record.at("loss")); };
+  auto options = tiny_options(run_);
+  options.logging_steps = 3;
+  trainer(options).run(tiny_rows(run_.job, 10), nullptr);
+  ASSERT_EQ(logged.size(), 2u);
+  EXPECT_DOUBLE_EQ(logged[0], (losses[0] + losses[1] + losses[2]) / 3);
+  EXPECT_DOUBLE_EQ(logged[1], (losses[3] + losses[4] + losses[5]) / 3);
+}
+
+TEST_F(TrainerTest, EvaluationDoesNotDependOnItsBatchSizeAndChangesNothing) {
+  const auto before = copies(engine_.gather_masters());
+  auto options = tiny_options(run_);
+  const auto one = trainer(options).evaluate(*tiny_rows(run_.job, 7));
+  options.eval_batch_rows = 3;
+  const auto three = trainer(options).evaluate(*tiny_rows(run_.job, 7));
+  EXPECT_EQ(one.rows, 7);
+  EXPECT_NEAR(one.loss, three.loss, 1e-6);
+  for (size_t metric = 0; metric < one.metrics.size(); ++metric) EXPECT_NEAR(one.metrics[metric], three.metrics[metric], 1e-4);
+  const auto after = engine_.gather_masters();
+  for (size_t index = 0; index < before.size(); ++index) EXPECT_TRUE(before[index].tensor.equal(after[index].tensor));
+}
+
+TEST_F(TrainerTest, AStepThatDivergesIsAnErrorThatSaysWhatToChange) {
+  // pitfalls.md row 49
+  auto batches = std::vector<data::Batch>{tiny_rows(run_.job, 2)->collate(std::vector<int64_t>{0, 1}, {})};
+  engine_.groups()[0]->flat_params().fill_(std::numeric_limits<float>::quiet_NaN());
+  auto diverging = trainer(tiny_options(run_));
+  try {
+    diverging.step(batches, 1e-3);
+    FAIL() << "did not throw";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("--learning_rate"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(TrainerTest, StatesSurviveTheirJson) {
+  train::TrainerState state{.global_step = 7, .max_steps = 9, .cursor = {2, 1}, .elapsed_seconds = 1.5, .tokens = 99};
+  state.window = {.steps = 2, .loss = 0.1, .metrics = {0.25, 1.0 / 3.0}};
+  const auto text = train::to_json(state).dump();
+  const auto back = train::trainer_state_from_json(nlohmann::json::parse(text), "trainer_state.json");
+  EXPECT_EQ(back.cursor, state.cursor);
+  EXPECT_EQ(back.window.metrics, state.window.metrics);
+  EXPECT_EQ(back.window.loss, state.window.loss);
+  EXPECT_EQ(back.tokens, 99);
+  EXPECT_THROW(train::trainer_state_from_json(nlohmann::json::object(), "trainer_state.json"), DataError);
+}
+
+TEST_F(TrainerTest, BadCadencesAreRefused) {
+  auto options = tiny_options(run_);
+  options.logging_steps = 0;
+  EXPECT_THROW(trainer(options), ConfigError);
+}
+
+TEST_F(TrainerTest, DpoNeedsAPositiveBetaAndAnAdapter) {
+  EXPECT_THROW(train::DpoObjective({.beta = 0}), ConfigError);
+  EXPECT_THROW(train::DpoObjective({.policy_adapters = {}}), ConfigError);
+}
+
+TEST_F(TrainerTest, MicrobatchReductionWeighsMicroBatchesAlike) {
+  const train::DpoObjective pairs({}), micro({.reduction = train::DpoReduction::kMicrobatch});
+  const auto batch = tiny_rows(run_.job, 3)->collate(std::vector<int64_t>{0, 1, 2}, {});
+  EXPECT_EQ(pairs.weight(batch), 3);
+  EXPECT_EQ(micro.weight(batch), 1);
+  const double sum = pairs.run(engine_, batch).loss_sum.item<double>();
+  EXPECT_NEAR(micro.run(engine_, batch).loss_sum.item<double>(), sum / 3, 1e-6);
+}
+
+}  // namespace
+}  // namespace apus::testing
