@@ -1,0 +1,179 @@
+#include "apus/base/support_matrix.h"
+
+#include <algorithm>
+#include <array>
+
+namespace apus {
+namespace {
+
+using enum Support;
+
+constexpr std::array kEntries = std::to_array<SupportEntry>({
+    {"model_type", "qwen2", kYes, "tied and untied heads, grouped-query attention, no sliding window"},
+    {"model_type", "qwen3", kNotYet, ""},
+    {"model_type", "qwen2_moe", kNotYet, ""},
+    {"model_type", "qwen3_moe", kNotYet, ""},
+    {"model_type", "llama", kNotYet, ""},
+    {"model_type", "internlm3", kNotYet, ""},
+    {"model_type", "a module of your own", kYes, "any nn::CausalLm, see examples/custom_model"},
+
+    {"rope type", "default", kYes, ""},
+    {"rope type", "linear", kNotYet, ""},
+    {"rope type", "dynamic", kNotYet, ""},
+    {"rope type", "yarn", kNotYet, ""},
+    {"rope type", "longrope", kNotYet, ""},
+    {"rope type", "llama3", kNotYet, ""},
+
+    {"tokenizer", "BPE", kYes, "byte-level; `ignore_merges`, `fuse_unk`"},
+    {"tokenizer", "BPE with byte_fallback", kNotYet, ""},
+    {"tokenizer", "SentencePiece `.model` files", kNotYet, ""},
+    {"tokenizer", "normalizer NFC", kYes, "also in a Sequence"},
+    {"tokenizer", "normalizers Prepend, Replace", kNotYet, ""},
+    {"tokenizer", "pre-tokenizers ByteLevel, Split, Digits, Sequence", kYes,
+     "Split by any pattern that PCRE2 takes"},
+    {"tokenizer", "pre-tokenizer Metaspace", kNotYet, ""},
+    {"tokenizer", "post-processors ByteLevel, TemplateProcessing, Sequence", kYes, ""},
+    {"tokenizer", "decoder ByteLevel", kYes, ""},
+    {"tokenizer", "decoders ByteFallback, Fuse, Replace, Strip", kNotYet, ""},
+    {"tokenizer", "added tokens", kYes, "`special`, `normalized`, `lstrip`, `rstrip`, `single_word`"},
+
+    {"chat template", "Jinja templates of a model's folder", kYes,
+     "as transformers sets Jinja up; not built: `urlize`, `lipsum`, `random`"},
+    {"chat template", "`--template` by name", kNotYet, ""},
+    {"chat template", "tools in preference rows", kNotYet, ""},
+
+    {"data", "DPO rows of strings", kYes, "`prompt`, `chosen`, `rejected`, optional `system`"},
+    {"data", "DPO rows of messages", kYes, "roles system, user, assistant, tool"},
+    {"data", "roles tool_call, tool_response", kNotYet, ""},
+    {"data", "DPO rows with rejected_response or rejected_messages", kNotYet, ""},
+    {"data", "`margin`", kNotYet, ""},
+    {"data", "SFT rows of token ids and labels", kYes, "in the library: `input_ids`, `labels`"},
+    {"data", "SFT rows of messages", kNotYet, "and the label masks that belong to them"},
+    {"data", "ShareGPT, Alpaca and query/response rows", kNotYet, ""},
+    {"data", "pre-training text", kNotYet, ""},
+    {"data", "`--padding_free`", kYes, ""},
+    {"data", "`--packing`", kNotYet, ""},
+    {"data", "`--columns`, `--loss_scale`", kNotYet, ""},
+
+    {"file", "JSON Lines", kYes, "several files, `FILE#N`"},
+    {"file", "JSON arrays, gzip, zstd, csv, parquet", kNotYet, ""},
+    {"file", "safetensors", kYes, "single and sharded, memory-mapped"},
+    {"file", "pickle (`*.bin`)", kNo, "runs code; refused with the command that converts it"},
+    {"file", "quantised model folders", kNotYet, "`quantization_config` in config.json is refused"},
+
+    {"adapter", "LoRA", kYes, "by name, `all-linear` or `--target_regex`"},
+    {"adapter", "`--use_rslora`", kYes, ""},
+    {"adapter", "`--lora_dtype` fp32, bf16", kYes, "of the saved adapter"},
+    {"adapter", "`--lora_dropout`", kYes, "recorded; DPO trains without dropout"},
+    {"adapter", "dropout in SFT", kNotYet, ""},
+    {"adapter", "`--use_dora`", kNotYet, ""},
+    {"adapter", "`--lora_bias`", kNotYet, ""},
+    {"adapter", "`--modules_to_save`", kNotYet, ""},
+    {"adapter", "rank_pattern, alpha_pattern", kNotYet, ""},
+    {"adapter", "`--freeze_parameters`, `--trainable_parameters`", kNotYet, ""},
+    {"adapter", "full training", kYes, "in the library; `--train_type full` not yet"},
+    {"adapter", "QLoRA", kNotYet, ""},
+    {"adapter", "merging", kNotYet, ""},
+
+    {"loss", "sigmoid", kYes, "DPO; `--dpo_reduction` pairs or microbatch"},
+    {"loss", "other DPO losses", kNotYet, "also label smoothing, `--rpo_alpha`, `--ld_alpha`, divergences"},
+    {"loss", "token cross-entropy", kYes, "SFT, in the library"},
+
+    {"reference", "adapter_off", kYes, "the base; default of a new adapter"},
+    {"reference", "frozen copy of --adapters", kYes,
+     "default with `--adapters`; `--ref_adapters none` gives the base"},
+    {"reference", "`--ref_adapters` folder", kNotYet, ""},
+    {"reference", "`--ref_model`", kNotYet, ""},
+    {"reference", "cached log-probabilities", kNotYet, "`--precompute_ref_log_probs`"},
+    {"reference", "`--reference_free`", kNotYet, ""},
+
+    {"truncation", "delete", kYes, ""},
+    {"truncation", "right", kYes, "keeps the start"},
+    {"truncation", "left", kYes, "keeps the end"},
+
+    {"strategy", "DDP", kYes, "no `--deepspeed`, or zero0"},
+    {"strategy", "ZeRO-1", kNotYet, ""},
+    {"strategy", "ZeRO-2", kYes, "`--deepspeed zero2`"},
+    {"strategy", "ZeRO-3", kNotYet, ""},
+    {"strategy", "offload", kNotYet, ""},
+    {"strategy", "DeepSpeed JSON files", kNotYet, ""},
+    {"strategy", "FSDP, HSDP", kNotYet, ""},
+    {"strategy", "tensor, sequence, context, pipeline, expert parallelism", kNotYet, ""},
+    {"strategy", "recompute (`--gradient_checkpointing`)", kYes, "auto means true"},
+    {"strategy", "`--full_determinism`", kNotYet, ""},
+
+    {"precision", "fp32", kYes, ""},
+    {"precision", "bf16", kYes, "fp32 masters for what is trained"},
+    {"precision", "fp16", kNotYet, ""},
+    {"precision", "fp8, 4 bit", kNotYet, ""},
+
+    {"optimizer", "AdamW", kYes, "one pass over flat fp32 states"},
+    {"optimizer", "adamw_bf16", kNotYet, ""},
+    {"optimizer", "schedules of transformers", kYes,
+     "constant, linear, cosine and their variants, inverse_sqrt, polynomial, warmup_stable_decay"},
+
+    {"device", "CPU", kYes, "x86-64; ranks talk through Gloo"},
+    {"device", "NVIDIA GPU", kNotYet, ""},
+
+    {"launch", "NPROC_PER_NODE, `apus launch`", kYes, "one machine or several"},
+    {"launch", "torchrun, Slurm, Open MPI, PMI", kYes, "by their variables"},
+
+    {"command", "apus dpo, apus rlhf --rlhf_type dpo", kYes, ""},
+    {"command", "apus train", kYes, "data with DPO's columns; other data not yet"},
+    {"command", "apus launch", kYes, ""},
+    {"command", "apus sft, pt", kNotYet, ""},
+    {"command", "apus infer, merge, export", kNotYet, ""},
+    {"command", "apus plan, env", kNotYet, ""},
+    {"command", "apus megatron", kNotYet, ""},
+
+    {"checkpoint", "adapters as PEFT reads and writes them", kYes, ""},
+    {"checkpoint", "resume by the same command", kYes, "the same bits, same number of ranks"},
+    {"checkpoint", "resume on another number of ranks", kNotYet, ""},
+    {"checkpoint", "model folders in Hugging Face layout", kYes, "read; written by the library"},
+    {"checkpoint", "`--load_best_model_at_end`", kNotYet, ""},
+    {"checkpoint", "`--report_to tensorboard`", kNotYet, ""},
+});
+
+}  // namespace
+
+std::string_view support_word(Support status) {
+  switch (status) {
+    case kYes:
+      return "yes";
+    case kNotYet:
+      return "not yet";
+    case kNo:
+      return "no";
+  }
+  return "not yet";
+}
+
+std::span<const SupportEntry> support_matrix() {
+  return kEntries;
+}
+
+const SupportEntry* find_support(std::string_view area, std::string_view feature) {
+  const auto found = std::ranges::find_if(
+      kEntries, [&](const SupportEntry& entry) { return entry.area == area && entry.feature == feature; });
+  return found == kEntries.end() ? nullptr : &*found;
+}
+
+std::string render_support_matrix(std::span<const SupportEntry> entries) {
+  std::string text = "| area | feature | status | note |\n| --- | --- | --- | --- |\n";
+  std::string_view area;
+  const auto cell = [&text](std::string_view content) {
+    text += content.empty() ? " |" : " " + std::string(content) + " |";
+  };
+  for (const SupportEntry& entry : entries) {
+    text += "|";
+    cell(entry.area == area ? std::string_view() : entry.area);
+    cell(entry.feature);
+    cell(support_word(entry.status));
+    cell(entry.note);
+    text += "\n";
+    area = entry.area;
+  }
+  return text;
+}
+
+}  // namespace apus
