@@ -96,9 +96,8 @@ TEST(LogLine, RemainingTimeIsThatOfTheStepsLeft) {
 
 TEST(EvaluationLine, JsonPutsThePrefixOnLossAndMetrics) {
   const std::vector<std::string> wanted = {
-      "eval_loss",    "eval_rewards/accuracies", "eval_logps/chosen",
-      "eval_runtime", "eval_samples_per_second", "epoch",
-      "global_step/max_steps"};
+      "eval_loss", "eval_rewards/accuracies", "eval_logps/chosen", "eval_runtime", "eval_samples_per_second",
+      "epoch",     "global_step/max_steps"};
   const nlohmann::ordered_json record = evaluation_line().json();
   EXPECT_EQ(keys_of(record), wanted);
   EXPECT_EQ(record["eval_loss"].get<double>(), 0.5);
