@@ -21,12 +21,18 @@ struct APUS_API GroupParameter {
 
 /// Who keeps what of a group on this rank.
 struct APUS_API ParamGroupOptions {
-  std::string name = "group";               ///< appears in reports and checkpoints
-  int rank = 0;                             ///< this rank in the data-parallel axis
-  int world = 1;                            ///< size of the data-parallel axis
-  bool shard_optimizer = false;             ///< masters and moments for the own range only
-  bool shard_gradients = false;             ///< the accumulator holds the own range only
-  std::optional<at::ScalarType> compute_dtype;  ///< of the parameters in a pass; absent = as they come
+  /// Appears in reports and checkpoints.
+  std::string name = "group";
+  /// This rank in the data-parallel axis.
+  int rank = 0;
+  /// Size of the data-parallel axis.
+  int world = 1;
+  /// Masters and moments for the own range only.
+  bool shard_optimizer = false;
+  /// The accumulator holds the own range only.
+  bool shard_gradients = false;
+  /// Of the parameters in a pass; absent = as they come.
+  std::optional<at::ScalarType> compute_dtype;
   /// Called once with the flat initial values [G] before they are taken: a broadcast makes ranks agree on them.
   std::function<void(const at::Tensor&)> agree_on_values;
 };

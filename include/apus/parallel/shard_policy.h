@@ -11,9 +11,12 @@ namespace apus::parallel {
 /// One description for every data-parallel strategy; the named strategies below are constructions of it.
 /// Parameter sharding (ZeRO-3, FSDP), replication groups and host residency join as fields of this struct.
 struct APUS_API ShardPolicy {
-  std::string name = "ddp";  ///< for reports and args.json
-  bool grad_shard = false;   ///< gradients are reduce-scattered every micro-batch into the own range
-  bool opt_shard = false;    ///< masters and moments exist for the own range only
+  /// For reports and args.json.
+  std::string name = "ddp";
+  /// Gradients are reduce-scattered every micro-batch into the own range.
+  bool grad_shard = false;
+  /// Masters and moments exist for the own range only.
+  bool opt_shard = false;
 };
 
 /// Data parallelism: everything replicated.

@@ -22,7 +22,8 @@ namespace apus::parallel {
 /// How a model is run and cut over the data-parallel ranks.
 struct APUS_API ShardedModelOptions {
   ShardPolicy policy = Zero2{};
-  Recompute recompute = Recompute::kBlock;  ///< for the blocks; embedding and head keep their tape
+  /// For the blocks; embedding and head keep their tape.
+  Recompute recompute = Recompute::kBlock;
   /// Trainable parameters of neighbouring units share a group (one collective) up to this many elements.
   int64_t bucket_elements = 200'000'000;
   /// Dtype of trainable parameters in a pass; absent = as they come. Masters keep the values that came.
@@ -37,8 +38,10 @@ struct APUS_API UpdateOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0.1;  ///< on matrices; none on norms and biases
-  double max_grad_norm = 1.0;  ///< 0 or less: no clipping
+  /// On matrices; none on norms and biases.
+  double weight_decay = 0.1;
+  /// 0 or less: no clipping.
+  double max_grad_norm = 1.0;
 };
 
 /// The optimizer's states of one group on this rank, for checkpoints: views of the live buffers.
@@ -46,8 +49,10 @@ struct APUS_API GroupState {
   std::string group;
   uint64_t layout_fingerprint = 0;
   int64_t padded_elements = 0;
-  memory::ElementRange owned;             ///< the range that the tensors cover: this rank's shard
-  at::Tensor master, exp_avg, exp_avg_sq;  ///< fp32 [owned.size()]
+  /// The range that the tensors cover: this rank's shard.
+  memory::ElementRange owned;
+  /// Fp32 [owned.size()].
+  at::Tensor master, exp_avg, exp_avg_sq;
 };
 
 /// A causal language model whose trainable parameters live in sharded groups: forward and backward through

@@ -22,46 +22,69 @@ namespace apus::train {
 /// Values that are absent are resolved by resolve_dpo_job(); the resolved set is written to args.json.
 struct APUS_API DpoJobOptions {
   // What is trained.
-  std::string model;                           ///< folder in Hugging Face layout
-  std::optional<std::string> torch_dtype;      ///< "float32" or "bfloat16"; absent = bf16's word, else the model's
-  std::optional<bool> bf16;                    ///< true: bfloat16; false: float32
-  std::string adapters;                        ///< folder of an adapter to go on training; empty = a new one
-  std::optional<std::string> ref_adapters;     ///< absent = a frozen copy of `adapters`; "none" = the base
+  /// Folder in Hugging Face layout.
+  std::string model;
+  /// "float32" or "bfloat16"; absent = bf16's word, else the model's.
+  std::optional<std::string> torch_dtype;
+  /// True: bfloat16; false: float32.
+  std::optional<bool> bf16;
+  /// Folder of an adapter to go on training; empty = a new one.
+  std::string adapters;
+  /// Absent = a frozen copy of `adapters`; "none" = the base.
+  std::optional<std::string> ref_adapters;
+  /// Rank of a new adapter, and its alpha: the update is scaled by alpha / rank.
   int64_t lora_rank = 8;
   double lora_alpha = 32;
-  double lora_dropout = 0.05;  ///< recorded in the adapter's configuration; off in DPO (disable_dropout)
+  /// Recorded in the adapter's configuration; off in DPO (disable_dropout).
+  double lora_dropout = 0.05;
+  /// Projections that get an adapter, by the end of their path; or a regular expression on the whole path.
   std::vector<std::string> target_modules = {"all-linear"};
   std::string target_regex;
+  /// Scale by alpha / sqrt(rank).
   bool use_rslora = false;
-  std::string lora_dtype = "float32";          ///< of the saved adapter
+  /// Of the saved adapter.
+  std::string lora_dtype = "float32";
   // Data.
+  /// JSON Lines files, each "FILE" or "FILE#N", of the pairs to train on and of the held-out ones.
   std::vector<std::string> dataset;
   std::vector<std::string> val_dataset;
+  /// Share of `dataset` to hold out instead of a val_dataset.
   double split_dataset_ratio = 0.0;
-  std::optional<int64_t> max_length;           ///< absent = the model's maximum
-  std::string truncation_strategy = "delete";  ///< delete, left, right
+  /// Absent = the model's maximum.
+  std::optional<int64_t> max_length;
+  /// Delete, left, right.
+  std::string truncation_strategy = "delete";
+  /// Plain strings go through the tokenizer's chat template, if it has one.
   bool use_chat_template = true;
   std::optional<std::string> system;
+  /// Stop at the first bad row instead of counting it.
   bool strict = false;
-  bool padding_free = false;                   ///< the command line's default is true on a GPU
+  /// The command line's default is true on a GPU.
+  bool padding_free = false;
+  /// Background threads that make batches, and how many each makes ahead: speed only.
   int64_t dataloader_num_workers = 1;
   int64_t dataloader_prefetch_factor = 2;
   bool dataloader_drop_last = false;
   bool train_dataloader_shuffle = true;
   // Length and cadence.
+  /// Epochs, unless max_steps is positive.
   double num_train_epochs = 3;
   int64_t max_steps = -1;
   int64_t per_device_train_batch_size = 1;
   int64_t per_device_eval_batch_size = 1;
-  std::optional<int64_t> gradient_accumulation_steps;  ///< absent = so that a step has at least 16 rows
+  /// Absent = so that a step has at least 16 rows.
+  std::optional<int64_t> gradient_accumulation_steps;
   int64_t logging_steps = 5;
   int64_t save_steps = 500;
-  std::optional<int64_t> eval_steps;           ///< absent = save_steps
+  /// Absent = save_steps.
+  std::optional<int64_t> eval_steps;
   std::optional<int64_t> save_total_limit;
   // Optimisation.
+  /// Peak rate; the schedule says how it rises and falls.
   double learning_rate = 1e-4;
   std::string lr_scheduler_type = "cosine";
-  std::string lr_scheduler_kwargs;             ///< JSON object
+  /// JSON object.
+  std::string lr_scheduler_kwargs;
   double warmup_ratio = 0.0;
   double warmup_steps = 0.0;
   double weight_decay = 0.1;
@@ -69,19 +92,27 @@ struct APUS_API DpoJobOptions {
   double adam_beta2 = 0.95;
   double adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;
+  /// DPO's beta: how far the policy may move from the reference.
   double beta = 0.1;
-  std::string dpo_reduction = "pairs";         ///< pairs, microbatch
+  /// Pairs, microbatch.
+  std::string dpo_reduction = "pairs";
+  /// Of the adapter's initialisation; data_seed: of the order of rows.
   int64_t seed = 42;
-  std::optional<int64_t> data_seed;            ///< absent = seed
+  /// Absent = seed.
+  std::optional<int64_t> data_seed;
   // How it runs.
-  std::string deepspeed;                       ///< zero0, zero2; empty = plain data parallelism
+  /// Zero0, zero2; empty = plain data parallelism.
+  std::string deepspeed;
   bool gradient_checkpointing = true;
-  int64_t ddp_timeout = 1800;                  ///< seconds
+  /// Seconds.
+  int64_t ddp_timeout = 1800;
   // Output.
-  std::string output_dir;                      ///< empty = output/<model's folder name>
+  /// Empty = output/<model's folder name>.
+  std::string output_dir;
   bool add_version = true;
   bool overwrite = false;
-  std::string resume_from_checkpoint = "auto"; ///< auto, none, or a checkpoint folder
+  /// Auto, none, or a checkpoint folder.
+  std::string resume_from_checkpoint = "auto";
 };
 
 /// Fills in what depends on other options and on the world, and checks every value that can be checked without
@@ -96,11 +127,15 @@ APUS_API nlohmann::ordered_json strategy_json(const DpoJobOptions& options, int 
 
 /// Surroundings of a job.
 struct APUS_API JobContext {
-  std::shared_ptr<comm::Communicator> world;  ///< all ranks; rank 0 writes files and log lines
-  comm::LaunchEnvironment launch;             ///< for the line that each rank prints
-  std::shared_ptr<Logger> logger;             ///< this rank's; lines of rank 0 alone are sent on rank 0 only
+  /// All ranks; rank 0 writes files and log lines.
+  std::shared_ptr<comm::Communicator> world;
+  /// For the line that each rank prints.
+  comm::LaunchEnvironment launch;
+  /// This rank's; lines of rank 0 alone are sent on rank 0 only.
+  std::shared_ptr<Logger> logger;
   Clock* clock = nullptr;
-  const std::atomic<bool>* stop = nullptr;    ///< set by the host: save and return after the running step
+  /// Set by the host: save and return after the running step.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 /// How a job ended.
@@ -108,7 +143,8 @@ struct APUS_API JobSummary {
   std::filesystem::path run_dir;
   std::filesystem::path last_checkpoint;
   int64_t steps = 0;
-  bool was_complete = false;  ///< an earlier run had finished already; nothing was done
+  /// An earlier run had finished already; nothing was done.
+  bool was_complete = false;
   bool finished = false;
 };
 

@@ -14,17 +14,24 @@ namespace apus::train {
 struct APUS_API LogLine {
   int64_t step = 0;
   int64_t max_steps = 0;
-  double loss = 0.0;           ///< mean over the steps since the last line
-  double learning_rate = 0.0;  ///< the step's own
+  /// Mean over the steps since the last line.
+  double loss = 0.0;
+  /// The step's own.
+  double learning_rate = 0.0;
   double epoch = 0.0;
-  double grad_norm = 0.0;  ///< the step's own, before clipping
-  double tokens_per_second = 0.0;  ///< over all ranks, padding not counted
+  /// The step's own, before clipping.
+  double grad_norm = 0.0;
+  /// Over all ranks, padding not counted.
+  double tokens_per_second = 0.0;
   int ranks = 1;
-  int64_t memory_bytes = 0;  ///< CPU: peak resident anonymous bytes of this rank
+  /// CPU: peak resident anonymous bytes of this rank.
+  int64_t memory_bytes = 0;
   double elapsed_seconds = 0.0;
   double seconds_per_step = 0.0;
-  double data_wait_ms = 0.0;  ///< waited for batches since the last line, on this rank
-  double comm_wait_ms = 0.0;  ///< waited for collectives since the last line, on this rank
+  /// Waited for batches since the last line, on this rank.
+  double data_wait_ms = 0.0;
+  /// Waited for collectives since the last line, on this rank.
+  double comm_wait_ms = 0.0;
   std::vector<std::pair<std::string, double>> metrics;
 
   /// "Step 100/3000, loss=1.2345, learning_rate=5.00e-05, epoch=0.03, grad_norm=0.812, tokens/s=..., ..."

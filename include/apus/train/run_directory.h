@@ -15,17 +15,23 @@ namespace apus::train {
 /// Where runs of a job lie, and what an existing one means.
 struct APUS_API RunDirectoryOptions {
   std::filesystem::path output_dir;
-  bool add_version = true;  ///< a run lies in OUT/vN-YYYYMMDD-HHMMSS, else in OUT itself
-  bool overwrite = false;   ///< a finished run is done again; without add_version, a foreign folder is reused
-  std::string resume = "auto";  ///< auto, none, or the checkpoint to go on from
+  /// A run lies in OUT/vN-YYYYMMDD-HHMMSS, else in OUT itself.
+  bool add_version = true;
+  /// A finished run is done again; without add_version, a foreign folder is reused.
+  bool overwrite = false;
+  /// Auto, none, or the checkpoint to go on from.
+  std::string resume = "auto";
 };
 
 /// What to do: made on rank 0, the same on all ranks after a broadcast.
 struct APUS_API RunDecision {
   std::filesystem::path run_dir;
-  std::optional<std::filesystem::path> checkpoint;  ///< resume from here
-  bool was_complete = false;                        ///< the run in run_dir has finished; nothing to do
-  std::vector<std::string> differences;             ///< why an unfinished run was not resumed, a line a key
+  /// Resume from here.
+  std::optional<std::filesystem::path> checkpoint;
+  /// The run in run_dir has finished; nothing to do.
+  bool was_complete = false;
+  /// Why an unfinished run was not resumed, a line a key.
+  std::vector<std::string> differences;
 };
 
 /// Keys of args.json that may differ between a run and its continuation.

@@ -22,13 +22,18 @@ namespace apus::train {
 
 /// One optimizer step, the same on every rank.
 struct APUS_API StepReport {
-  int64_t step = 0;  ///< updates made, this one included
+  /// Updates made, this one included.
+  int64_t step = 0;
   double loss = 0.0;
-  double grad_norm = 0.0;  ///< before clipping
+  /// Before clipping.
+  double grad_norm = 0.0;
   double learning_rate = 0.0;
-  int64_t tokens = 0;               ///< token rows without padding, over all ranks
-  std::vector<double> metrics;      ///< in the order of Objective::metric_names()
-  bool stop_requested = false;      ///< some rank's stop token was set before this step
+  /// Token rows without padding, over all ranks.
+  int64_t tokens = 0;
+  /// In the order of Objective::metric_names().
+  std::vector<double> metrics;
+  /// Some rank's stop token was set before this step.
+  bool stop_requested = false;
 };
 
 /// Mean of an evaluation over all rows.
@@ -55,8 +60,10 @@ struct APUS_API TrainerState {
   int64_t max_steps = 0;
   data::LoaderCursor cursor;
   LogWindow window;
-  double elapsed_seconds = 0.0;  ///< of training, over all attempts
-  int64_t tokens = 0;            ///< trained so far
+  /// Of training, over all attempts.
+  double elapsed_seconds = 0.0;
+  /// Trained so far.
+  int64_t tokens = 0;
 };
 
 /// A checkpoint's trainer_state.json.
@@ -67,11 +74,15 @@ APUS_API TrainerState trainer_state_from_json(const nlohmann::json& json, const 
 /// Length, cadence and numbers of a run.
 struct APUS_API TrainerOptions {
   double num_train_epochs = 3;
-  int64_t max_steps = -1;  ///< positive: overrides the epochs
+  /// Positive: overrides the epochs.
+  int64_t max_steps = -1;
+  /// Rows of a rank's micro-batch in training, and in evaluation.
   int64_t micro_batch_rows = 1;
   int64_t eval_batch_rows = 1;
+  /// Micro-batches a rank runs in a step.
   int64_t accumulation = 1;
   bool drop_last = false;
+  /// A new order of rows each epoch, decided by data_seed alone.
   bool shuffle = true;
   uint64_t data_seed = 42;
   data::CollateOptions collate;
@@ -80,10 +91,14 @@ struct APUS_API TrainerOptions {
   std::string lr_scheduler_type = "cosine";
   std::string lr_scheduler_kwargs;
   optim::WarmupOptions warmup;
-  parallel::UpdateOptions update;  ///< its lr is the peak
+  /// Its lr is the peak.
+  parallel::UpdateOptions update;
+  /// Steps between log lines.
   int64_t logging_steps = 5;
-  int64_t save_steps = 500;  ///< 0: only at the end
-  int64_t eval_steps = 500;  ///< 0: only at the end
+  /// 0: only at the end.
+  int64_t save_steps = 500;
+  /// 0: only at the end.
+  int64_t eval_steps = 500;
 };
 
 /// What a run reports to its host; every function may be empty. Called on all ranks at the same steps.
@@ -99,7 +114,8 @@ struct APUS_API TrainerCallbacks {
 struct APUS_API TrainerContext {
   Clock* clock = nullptr;
   Logger* logger = nullptr;
-  const std::atomic<bool>* stop = nullptr;  ///< set: finish the running step, save, return
+  /// Set: finish the running step, save, return.
+  const std::atomic<bool>* stop = nullptr;
   TrainerCallbacks callbacks;
 };
 
@@ -107,7 +123,8 @@ struct APUS_API TrainerContext {
 struct APUS_API RunSummary {
   int64_t steps = 0;
   double last_loss = 0.0;
-  bool finished = false;  ///< false: stopped by the stop token
+  /// False: stopped by the stop token.
+  bool finished = false;
   double seconds = 0.0;
 };
 
