@@ -4,11 +4,11 @@ include(CMakePackageConfigHelpers)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/apus)
 get_filename_component(_torch_root ${LibTorch_LIB_DIR} DIRECTORY)
 
-# libtorch is not installed with apus: both find it where it was when they were built.
-set_target_properties(apus PROPERTIES INSTALL_RPATH ${LibTorch_LIB_DIR})
+# libtorch is not installed with apus: what is installed finds it where it was when it was built.
+set_target_properties(apus PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS apus EXPORT apusTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET apus_program)
-  set_target_properties(apus_program PROPERTIES INSTALL_RPATH ${LibTorch_LIB_DIR})
+  set_target_properties(apus_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS apus_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/apus DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

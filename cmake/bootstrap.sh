@@ -30,7 +30,7 @@ missing_packages() {
 }
 
 install_packages() {
-  local missing as_root=()
+  local missing as_root=() output
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     say "this is no Debian: taking for granted that what these packages hold is installed: ${packages[*]}"
     return
@@ -44,8 +44,8 @@ install_packages() {
   say "installing ${missing[*]}"
   as_root+=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
   "${as_root[@]}" update >/dev/null || say "apt-get update failed; trying with the lists that are there"
-  "${as_root[@]}" install --no-install-recommends -y "${missing[@]}" >/dev/null ||
-    die "apt-get could not install ${missing[*]}"
+  output=$("${as_root[@]}" install --no-install-recommends -y "${missing[@]}" 2>&1) ||
+    die "apt-get could not install ${missing[*]}:"$'\n'"$output"
 }
 
 # The pinned lines whose use is among the arguments.
@@ -98,10 +98,8 @@ unpack() {
   [ "$4" = no ] || torch+=('torch/lib/*.so' 'torch/share/cmake/*')
   case $1 in
     torch) unzip -q -o "$2" "${torch[@]}" -d "$3" && unzip -q -o -j "$2" '*.dist-info/licenses/*' -d "$3/torch" ;;
-    nvidia-cuda-runtime) unzip -q -o -j "$2" 'nvidia/cu13/lib/libcudart.so.*' -d "$3/torch/lib" ;;
-    nvidia-cuda-cupti) unzip -q -o -j "$2" 'nvidia/cu13/lib/libcupti.so.*' -d "$3/torch/lib" ;;
     nvidia-cudnn-frontend) unzip -q -o "$2" 'include/*' -d "$3/torch/cudnn-frontend" ;;
-    *) die "cmake/pins.txt names $1, which cmake/bootstrap.sh does not know how to unpack" ;;
+    *) unzip -q -o -j "$2" 'nvidia/*/lib/lib*.so.*' -d "$3/torch/lib" ;;
   esac || die "could not unpack $(basename "$2") into $3; is the disk full?"
 }
 
