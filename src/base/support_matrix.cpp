@@ -23,6 +23,7 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
     {"rope type", "yarn", kNotYet, ""},
     {"rope type", "longrope", kNotYet, ""},
     {"rope type", "llama3", kNotYet, ""},
+    {"rope type", "`--rope_scaling`, `--max_model_len`, `--rope_batch_length`", kNotYet, ""},
 
     {"tokenizer", "BPE", kYes, "byte-level; `ignore_merges`, `fuse_unk`"},
     {"tokenizer", "BPE with byte_fallback", kNotYet, ""},
@@ -76,7 +77,8 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
     {"adapter", "merging", kNotYet, ""},
 
     {"loss", "sigmoid", kYes, "DPO; `--dpo_reduction` pairs or microbatch"},
-    {"loss", "other DPO losses", kNotYet, "also label smoothing, `--rpo_alpha`, `--ld_alpha`, divergences"},
+    {"loss", "other DPO losses", kNotYet,
+     "also label smoothing, `--rpo_alpha`, `--ld_alpha`, divergences, `--loss_variant`"},
     {"loss", "token cross-entropy", kYes, "SFT, in the library"},
 
     {"reference", "adapter_off", kYes, "the base; default of a new adapter"},
@@ -106,6 +108,8 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
     {"precision", "bf16", kYes, "fp32 masters for what is trained"},
     {"precision", "fp16", kNotYet, ""},
     {"precision", "fp8, 4 bit", kNotYet, ""},
+    {"precision", "`--base_dtype`, `--grad_accum_dtype`, `--reduce_dtype`", kNotYet,
+     "gradients add up and travel in fp32"},
 
     {"optimizer", "AdamW", kYes, "one pass over flat fp32 states"},
     {"optimizer", "adamw_bf16", kNotYet, ""},
@@ -130,7 +134,8 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
     {"checkpoint", "resume by the same command", kYes, "the same bits, same number of ranks"},
     {"checkpoint", "resume on another number of ranks", kNotYet, ""},
     {"checkpoint", "model folders in Hugging Face layout", kYes, "read; written by the library"},
-    {"checkpoint", "`--load_best_model_at_end`", kNotYet, ""},
+    {"checkpoint", "`--load_best_model_at_end`, `--metric_for_best_model`", kNotYet, ""},
+    {"checkpoint", "`--resume_only_model`", kNotYet, ""},
     {"checkpoint", "`--report_to tensorboard`", kNotYet, ""},
 });
 
