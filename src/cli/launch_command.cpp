@@ -16,9 +16,11 @@ int64_t integer_or(const FlagValues& values, std::string_view name, int64_t fall
   return value != nullptr ? value->integer() : fallback;
 }
 
-int small_integer_or(const FlagValues& values, std::string_view name, int64_t fallback) {
+/// A count of processes, machines or tries, or a port: a small number of at least `least`.
+int small_integer_or(const FlagValues& values, std::string_view name, int64_t fallback, int64_t least = 0) {
   const int64_t value = integer_or(values, name, fallback);
-  APUS_CHECK(value >= 0 && value <= 1'000'000, ConfigError, "--", name, " ", value, ": expected 0 or more");
+  APUS_CHECK(value >= least && value <= 1'000'000, ConfigError, "--", name, " ", value, ": expected ", least,
+             " or more");
   return static_cast<int>(value);
 }
 
@@ -34,8 +36,8 @@ int restarts(const FlagValues& values) {
 launch::LaunchOptions read_launch(const FlagValues& values, const Environment& environment) {
   launch::LaunchOptions options{.environment = environment};
   options.nproc_per_node =
-      small_integer_or(values, "nproc_per_node", environment.get_int("NPROC_PER_NODE").value_or(1));
-  options.nnodes = small_integer_or(values, "nnodes", 1);
+      small_integer_or(values, "nproc_per_node", environment.get_int("NPROC_PER_NODE").value_or(1), 1);
+  options.nnodes = small_integer_or(values, "nnodes", 1, 1);
   options.node_rank = small_integer_or(values, "node_rank", 0);
   options.master_port = small_integer_or(values, "master_port", 0);
   options.max_restarts = restarts(values);

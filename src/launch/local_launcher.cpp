@@ -13,6 +13,7 @@
 #include "apus/launch/rank_error.h"
 #include "launch/child_group.h"
 #include "launch/first_cause.h"
+#include "launch/port_check.h"
 #include "launch/rank_environment.h"
 
 namespace apus::launch {
@@ -60,15 +61,13 @@ void check_counts(const LaunchOptions& options) {
   }
 }
 
-/// Serves the ranks' store at `port` (0: a free one).
-std::shared_ptr<comm::TcpStore> serve(int port, int world) {
-  try {
-    return comm::make_tcp_store({.port = port, .world = world, .is_server = true});
-  } catch (const ConfigError& error) {
-    throw ConfigError(detail::concat("--master_port ", port,
-                                     " (or MASTER_PORT) cannot be used on this machine (", error.what(),
-                                     "); give another one, or leave it out to take a free one"));
-  }
+/// Throws if the port that the ranks shall meet at on this machine is taken.
+void check_port(const LaunchOptions& options) {
+  if (options.node_rank != 0 || options.master_port == 0) return;
+  const std::string obstacle = port_obstacle(options.master_port);
+  APUS_CHECK(obstacle.empty(), ConfigError, "--master_port ", options.master_port,
+             " (or MASTER_PORT) cannot be used on this machine (", obstacle,
+             "); give another one, or leave it out to take a free one");
 }
 
 void say_threads(const LaunchOptions& options, Logger& logger) {
@@ -108,10 +107,6 @@ std::optional<FirstCause> run_attempt(const LaunchOptions& options, AttemptPlace
   return find_first_cause(exits, collect_errors(folder.path()));
 }
 
-bool serves_port(const LaunchOptions& options) {
-  return options.node_rank == 0 && options.master_port > 0;
-}
-
 }  // namespace
 
 LocalLauncher::LocalLauncher(LaunchOptions options, Clock& clock, std::shared_ptr<Logger> logger)
@@ -119,13 +114,13 @@ LocalLauncher::LocalLauncher(LaunchOptions options, Clock& clock, std::shared_pt
   check_counts(options_);
   if (options_.nnodes > 1 && options_.master_port == 0) options_.master_port = kDefaultPort;
   if (options_.master_addr.empty()) options_.master_addr = "127.0.0.1";
-  if (serves_port(options_)) serve(options_.master_port, 1);  // found out before any process is started
+  check_port(options_);  // found out before any process is started
 }
 
 LaunchResult LocalLauncher::run() {
   const bool serves = options_.nnodes == 1;
   std::shared_ptr<comm::TcpStore> store;
-  if (serves) store = serve(options_.master_port, options_.nproc_per_node + 1);
+  if (serves) store = comm::make_tcp_store({.port = options_.master_port, .is_server = true});
   AttemptPlace place{.master_addr = options_.master_addr,
                      .master_port = serves ? store->port() : options_.master_port,
                      .launcher_serves = serves};

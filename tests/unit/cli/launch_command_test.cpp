@@ -27,9 +27,11 @@ TEST(LaunchCommand, CountsAreChecked) {
     flags.insert(flags.end(), job.begin(), job.end());
     return call(flags).error;
   };
-  EXPECT_NE(refusal({"--nproc_per_node", "0"}).find("--nproc_per_node 0"), std::string::npos);
-  EXPECT_NE(refusal({"--nproc_per_node", "-1"}).find("--nproc_per_node -1: expected 0 or more"),
+  EXPECT_NE(refusal({"--nproc_per_node", "0"}).find("--nproc_per_node 0: expected 1 or more"),
             std::string::npos);
+  EXPECT_NE(refusal({"--nproc_per_node", "-1"}).find("--nproc_per_node -1: expected 1 or more"),
+            std::string::npos);
+  EXPECT_NE(refusal({"--nnodes", "0"}).find("--nnodes 0: expected 1 or more"), std::string::npos);
   EXPECT_NE(refusal({"--nnodes", "2"}).find("needs --master_addr"), std::string::npos);
   EXPECT_NE(refusal({"--nnodes=2", "--master_addr=a", "--restartable"}).find("not supported yet"),
             std::string::npos);
