@@ -71,7 +71,8 @@ ErrorKind error_kind(const std::exception& error) {
   if (dynamic_cast<const CommError*>(&error) != nullptr) return ErrorKind::kConsequence;
   const bool configuration = dynamic_cast<const ConfigError*>(&error) != nullptr ||
                              dynamic_cast<const NotSupported*>(&error) != nullptr ||
-                             dynamic_cast<const DataError*>(&error) != nullptr;
+                             dynamic_cast<const DataError*>(&error) != nullptr ||
+                             dynamic_cast<const CheckpointError*>(&error) != nullptr;
   return configuration ? ErrorKind::kConfiguration : ErrorKind::kOwn;
 }
 

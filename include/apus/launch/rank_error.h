@@ -38,8 +38,8 @@ struct APUS_API RankError {
   std::string message = {};
 };
 
-/// The kind of an exception: ConfigError, NotSupported and DataError are of configuration, CommError is a
-/// consequence.
+/// The kind of an exception: ConfigError, NotSupported, DataError and CheckpointError are of configuration,
+/// CommError is a consequence.
 APUS_API ErrorKind error_kind(const std::exception& error);
 
 /// The description of an exception that ends `rank` now.

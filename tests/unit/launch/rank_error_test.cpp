@@ -14,6 +14,7 @@ TEST(RankError, KindFollowsTheType) {
   EXPECT_EQ(error_kind(ConfigError("x")), ErrorKind::kConfiguration);
   EXPECT_EQ(error_kind(NotSupported("x")), ErrorKind::kConfiguration);
   EXPECT_EQ(error_kind(DataError("f", 1, "x")), ErrorKind::kConfiguration);
+  EXPECT_EQ(error_kind(CheckpointError("f", "t", "x")), ErrorKind::kConfiguration);
   EXPECT_EQ(error_kind(CommError("x")), ErrorKind::kConsequence);
   EXPECT_EQ(error_kind(std::runtime_error("x")), ErrorKind::kOwn);
 }
