@@ -35,8 +35,12 @@ struct Arguments {
 /// Where this process stands among the ranks, and how it talks to them.
 std::unique_ptr<apus::comm::Communicator> join_world() {
   const auto launch = apus::comm::resolve_launch(apus::Environment::from_process());
-  return apus::comm::GlooCommunicator::create(apus::comm::rendezvous(launch),
-                                              {.rank = launch.rank, .size = launch.world_size});
+  const bool one_machine = launch.local_world_size == launch.world_size;
+  return apus::comm::GlooCommunicator::create(
+      apus::comm::rendezvous(launch),
+      {.rank = launch.rank,
+       .size = launch.world_size,
+       .device = one_machine ? apus::comm::GlooDevice::create() : apus::comm::GlooDevice::create_default()});
 }
 
 /// The adapter goes onto the model in place: low-rank updates of every projection but the vocabulary's.
@@ -70,9 +74,8 @@ apus::train::DpoTrainerOptions trainer_options(const Arguments& arguments, int w
   return options;
 }
 
-void train(const Arguments& arguments) {
-  const auto world = join_world();
-  const bool first = world->rank() == 0;
+void train(const Arguments& arguments, apus::comm::Communicator& world) {
+  const bool first = world.rank() == 0;
 
   // A model folder in Hugging Face layout; its weights come frozen, so only the adapter is trained.
   apus::models::ModelRegistry registry;
@@ -89,7 +92,7 @@ void train(const Arguments& arguments) {
 
   // Gradients, fp32 masters and moments are cut over the ranks; each block is run again in backward.
   apus::parallel::ShardedModel sharded(
-      *loaded.model, *world,
+      *loaded.model, world,
       {.policy = apus::parallel::Zero2(), .recompute = apus::parallel::Recompute::kBlock});
 
   apus::SystemClock clock;
@@ -98,7 +101,7 @@ void train(const Arguments& arguments) {
     logger.info(line);
   };
   apus::train::DpoTrainer trainer(
-      sharded, trainer_options(arguments, world->size(), apus::data::padding_id(tokenizer)), context);
+      sharded, trainer_options(arguments, world.size(), apus::data::padding_id(tokenizer)), context);
   const apus::train::RunSummary summary = trainer.run(pairs, held_out);
 
   // Every rank takes part in gathering the shards; one of them writes what PEFT reads.
@@ -106,6 +109,17 @@ void train(const Arguments& arguments) {
   if (first) apus::peft::save_adapter(arguments.out, adapter.config, masters, "default");
   logger.info(std::to_string(summary.steps) + " steps in " + std::to_string(summary.seconds) +
               " s; adapter in " + arguments.out);
+}
+
+/// One rank's error must not leave the others waiting for it: they stop with its message.
+void train_together(const Arguments& arguments) {
+  const auto world = join_world();
+  try {
+    train(arguments, *world);
+  } catch (const std::exception& error) {
+    world->abort(error.what());
+    throw;
+  }
 }
 
 }  // namespace
@@ -116,11 +130,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    train({.model = argv[1],
-           .train = argv[2],
-           .eval = argv[3],
-           .out = argv[4],
-           .max_steps = argc == 6 ? std::stoll(argv[5]) : -1});
+    train_together({.model = argv[1],
+                    .train = argv[2],
+                    .eval = argv[3],
+                    .out = argv[4],
+                    .max_steps = argc == 6 ? std::stoll(argv[5]) : -1});
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
     return 1;
