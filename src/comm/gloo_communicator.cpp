@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <mutex>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
@@ -40,6 +41,16 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
       return c10d::ReduceOp::MIN;
   }
   APUS_ASSERT(false, "unknown ReduceOp ", static_cast<int>(op));
+}
+
+/// Starts a c10d operation under a lock of the process: its flight recorder, one object for all groups, keeps
+/// a map of groups that every start reads and the first start of each group writes, without a lock of its
+/// own. Ranks that are threads corrupted it. Starting only queues the operation; running it holds no lock.
+template <typename Function>
+auto start_alone(Function&& function) {
+  static std::mutex recorder;
+  const std::lock_guard lock(recorder);
+  return function();
 }
 
 /// Waits until every member has come to the point where the group is made; names those who have not.
@@ -127,10 +138,11 @@ class GlooGroup final : public Communicator {
     std::vector<at::Tensor> tensors{sum};
     c10d::AllreduceOptions c10d;
     c10d.reduceOp = to_c10d(options.op);
-    return fly(info, group_->allreduce(tensors, c10d), {sum, tensor}, [sum, tensor, scale = options.scale] {
-      scale_in_place(sum, scale);
-      copy_flat(tensor, sum);
-    });
+    return fly(info, start_alone([&] { return group_->allreduce(tensors, c10d); }), {sum, tensor},
+               [sum, tensor, scale = options.scale] {
+                 scale_in_place(sum, scale);
+                 copy_flat(tensor, sum);
+               });
   }
 
   std::shared_ptr<Work> do_all_gather(const OpInfo& info, const at::Tensor& out,
@@ -140,7 +152,7 @@ class GlooGroup final : public Communicator {
     if (group_ == nullptr || out.numel() == 0) return local([&] { copy_flat(own, in); });
     at::Tensor to = byte_view(out);
     at::Tensor from = byte_view(own.const_data_ptr() == in.const_data_ptr() ? in.clone() : in);
-    return fly(info, group_->_allgather_base(to, from), {to, from}, nullptr);
+    return fly(info, start_alone([&] { return group_->_allgather_base(to, from); }), {to, from}, nullptr);
   }
 
   std::shared_ptr<Work> do_reduce_scatter(const OpInfo& info, const at::Tensor& out, const at::Tensor& in,
@@ -156,8 +168,8 @@ class GlooGroup final : public Communicator {
     at::Tensor to = byte_view(parts);
     at::Tensor from = byte_view(in);
     std::vector<int64_t> equal;
-    return fly(info, group_->alltoall_base(to, from, equal, equal), {to, from, out},
-               [out, parts, options] { reduce_rows(out, parts, options); });
+    return fly(info, start_alone([&] { return group_->alltoall_base(to, from, equal, equal); }),
+               {to, from, out}, [out, parts, options] { reduce_rows(out, parts, options); });
   }
 
   std::shared_ptr<Work> do_broadcast(const OpInfo& info, const at::Tensor& tensor, int root) override {
@@ -166,7 +178,7 @@ class GlooGroup final : public Communicator {
     std::vector<at::Tensor> tensors{byte_view(tensor)};
     c10d::BroadcastOptions c10d;
     c10d.rootRank = root;
-    return fly(info, group_->broadcast(tensors, c10d), tensors, nullptr);
+    return fly(info, start_alone([&] { return group_->broadcast(tensors, c10d); }), tensors, nullptr);
   }
 
   std::shared_ptr<Work> do_all_to_all_v(const OpInfo& info, const at::Tensor& out, const at::Tensor& in,
@@ -184,7 +196,8 @@ class GlooGroup final : public Communicator {
     at::Tensor from = byte_view(in);
     std::vector<int64_t> to_bytes = in_bytes(out_splits);
     std::vector<int64_t> from_bytes = in_bytes(in_splits);
-    return fly(info, group_->alltoall_base(to, from, to_bytes, from_bytes), {to, from}, nullptr);
+    return fly(info, start_alone([&] { return group_->alltoall_base(to, from, to_bytes, from_bytes); }),
+               {to, from}, nullptr);
   }
 
   std::shared_ptr<Work> do_send_recv(const OpInfo& info, const std::vector<P2pOp>& ops) override {
@@ -194,8 +207,10 @@ class GlooGroup final : public Communicator {
     for (const P2pOp& op : ops) {
       if (op.tensor.numel() == 0) continue;
       std::vector<at::Tensor> one{byte_view(op.tensor)};
-      works.push_back(op.kind == P2pKind::kSend ? group_->send(one, op.peer, op.tag)
-                                                : group_->recv(one, op.peer, op.tag));
+      works.push_back(start_alone([&] {
+        return op.kind == P2pKind::kSend ? group_->send(one, op.peer, op.tag)
+                                         : group_->recv(one, op.peer, op.tag);
+      }));
       tensors.push_back(one.front());
     }
     if (works.empty()) return finished_work();
@@ -207,7 +222,7 @@ class GlooGroup final : public Communicator {
   std::shared_ptr<Work> do_barrier(const OpInfo& info) override {
     start(info);
     if (group_ == nullptr) return finished_work();
-    return fly(info, group_->barrier(), {}, nullptr);
+    return fly(info, start_alone([&] { return group_->barrier(); }), {}, nullptr);
   }
 
   std::unique_ptr<Communicator> do_subgroup(int64_t index, const std::vector<int>& ranks,
