@@ -19,7 +19,7 @@ std::vector<Flag> model_flags() {
        not_yet("rope_scaling", kText, "config's", "other rotary scaling than the model's config", {"none"}),
        also({"vllm_max_model_len"},
             not_yet("max_model_len", kInteger, "config's", "longest sequence of rotary tables")),
-       not_yet("rope_batch_length", kInteger, "config's", "length by which dynamic rotary scaling is chosen"),
+       not_yet("rope_batch_length", kBoolean, "config's", "length by which dynamic rotary scaling is chosen"),
        not_yet("router_aux_loss_coef", kNumber, "0", "weight of the load-balancing loss of experts")});
 }
 

@@ -140,7 +140,7 @@ StepReport Trainer::run_step(const std::vector<data::Batch>& micro_batches, doub
 void Trainer::check_finite(const StepReport& report) const {
   APUS_CHECK(std::isfinite(report.loss) && std::isfinite(report.grad_norm), Error, "after ", report.step,
              " steps the loss is ", report.loss, " and the gradient norm ", report.grad_norm,
-             ": training has diverged. Lower --learning_rate, check the data, or use --bf16 true instead of fp16; "
+             ": training has diverged. Lower --learning_rate, lengthen --warmup_ratio, or look for broken rows; "
              "the last checkpoint is unharmed");
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "apus/base/safetensors.h"
+#include "apus/base/support_matrix.h"
 #include "apus/data/prepare.h"
 #include "apus/data/tokenizer_config.h"
 #include "apus/models/pretrained.h"
@@ -26,10 +27,12 @@ std::vector<fs::path> dpo_cases() {
   return cases::find_cases("dpo", [](const fs::path& folder) { return fs::exists(folder / "trajectory.json"); });
 }
 
-/// Why a case cannot run yet, or nothing.
+/// Why a case cannot run yet, by the support matrix, or nothing.
 std::string missing_feature(const DpoCase& item) {
   const auto& numbers = item.trajectory.at("hyperparameters");
-  if (numbers.at("loss_type") != "sigmoid") return "loss " + numbers.at("loss_type").dump();
+  const std::string loss = numbers.at("loss_type");
+  const SupportEntry* entry = find_support("loss", loss);
+  if (entry == nullptr || entry->status != Support::kYes) return "loss " + loss;
   if (numbers.value("label_smoothing", 0.0) != 0.0) return "label_smoothing";
   return "";
 }
