@@ -141,6 +141,9 @@ class PercentFormatter {
       fail_type(std::string("%") + type + " format: a number is required, not " + type_name(value));
     }
     if (floats.find(type) != std::string_view::npos) return format_float(runtime_, to_double(value), spec);
+    if (value.is_float() && !std::isfinite(value.as_real())) {
+      fail_value("cannot convert float infinity or NaN to integer");
+    }
     if (type == 'i' || type == 'u') spec.type = 'd';
     return format_integer(runtime_,
                           value.is_float() ? Value::big(BigInt::from_double(value.as_real())) : value, spec);

@@ -53,7 +53,7 @@ Value range_function(Runtime& runtime, CallArgs& args) {
   runtime.step(static_cast<uint64_t>(length));
   std::vector<Value> items;
   items.reserve(static_cast<size_t>(length));
-  for (int64_t i = 0; i < length; ++i) items.push_back(Value::integer(start + i * step));
+  for (int64_t i = 0; i < length; ++i) items.push_back(Value::integer(RangeObject::at(start, step, i)));
   return Value::object(Type::kRange, std::make_shared<RangeObject>(start, stop, step, std::move(items)));
 }
 

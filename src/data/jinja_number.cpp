@@ -99,7 +99,9 @@ Value round_integer(Runtime& runtime, const Value& value, int64_t digits) {
 std::string format_file_size(double bytes, bool binary) {
   const double base = binary ? 1024 : 1000;
   if (bytes == 1) return "1 Byte";
-  if (bytes < base) return std::to_string(static_cast<int64_t>(bytes)) + " Bytes";
+  if (!std::isfinite(bytes))
+    fail(JinjaErrorKind::kOther, "OverflowError: cannot convert float infinity or NaN to integer");
+  if (bytes < base) return BigInt::from_double(bytes).to_string() + " Bytes";
   const char* const units[] = {"k", "M", "G", "T", "P", "E", "Z", "Y"};
   double unit = base * base;
   size_t i = 0;

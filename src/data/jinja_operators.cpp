@@ -402,10 +402,10 @@ Value slice(Runtime& runtime, const Value& object, const Value& start, const Val
     items.push_back(all[static_cast<size_t>(range.start + i * range.step)]);
   if (object.type() == Type::kRange) {
     const auto& whole = object.as<RangeObject>();
-    const int64_t first = whole.start + range.start * whole.step;
-    const int64_t by = whole.step * range.step;
-    return Value::object(
-        Type::kRange, std::make_shared<RangeObject>(first, first + range.count * by, by, std::move(items)));
+    const int64_t first = RangeObject::at(whole.start, whole.step, range.start);
+    const int64_t by = RangeObject::at(0, whole.step, range.step);
+    const int64_t stop_at = RangeObject::at(first, by, range.count);
+    return Value::object(Type::kRange, std::make_shared<RangeObject>(first, stop_at, by, std::move(items)));
   }
   return object.type() == Type::kTuple ? Value::tuple(std::move(items)) : Value::list(std::move(items));
 }

@@ -175,6 +175,11 @@ struct ListObject : Object {
 
 struct RangeObject final : ListObject {
   RangeObject(int64_t start, int64_t stop, int64_t step, std::vector<Value> items);
+  /// start + index * step; wraps where only a bound beyond the last item would overflow.
+  static int64_t at(int64_t start, int64_t step, int64_t index) {
+    return static_cast<int64_t>(static_cast<uint64_t>(start) +
+                                static_cast<uint64_t>(index) * static_cast<uint64_t>(step));
+  }
   int64_t start, stop, step;
 };
 

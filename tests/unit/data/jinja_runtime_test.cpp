@@ -124,6 +124,15 @@ TEST(JinjaRuntime, KeepsScopesOfMacrosThatEscape) {
       "1");
 }
 
+TEST(JinjaRuntime, SurvivesNumbersAtTheEdges) {
+  EXPECT_EQ(rendered("{{ range(-9223372036854775807, 9223372036854775807, 4611686018427387904)|list|length }}"), "4");
+  EXPECT_EQ(rendered("{{ range(0, 9223372036854775807, 9223372036854775806)[::2]|list }}"), "[0]");
+  EXPECT_EQ(rendered("{{ -1e300|filesizeformat }}").substr(0, 5), "-1000");
+  EXPECT_EQ(rendered("{{ 'nan'|float|filesizeformat }}"), "!other");
+  EXPECT_EQ(rendered("{{ '%d' % ('nan'|float) }}"), "!other");
+  EXPECT_EQ(rendered("{{ '%d' % 1e25 }}"), "10000000000000000905969664");
+}
+
 TEST(JinjaRuntime, RefusesLongSources) {
   EXPECT_THROW(JinjaTemplate::parse(std::string(101, 'x'), "t", {.max_source_bytes = 100}), JinjaError);
   EXPECT_EQ(rendered("{{ " + repeated("9", 6000) + " }}"), "!syntax");
