@@ -51,7 +51,7 @@ install_packages() {
 # The pinned lines whose use is among the arguments.
 pinned() {
   local use
-  for use in "$@"; do awk -v use="$use" '!/^#/ && $4 == use' "$pins"; done
+  for use in "$@"; do awk -v use="$use" '!/^#/ && $4 == use { print $1, $2, $3, $4 }' "$pins"; done
 }
 
 python_with_pip() {
