@@ -26,6 +26,7 @@ class FakeCommunicator final : public Communicator {
   int size() const override { return options_.size; }
   const std::string& name() const override { return options_.name; }
   std::shared_ptr<Store> store() const override { return nullptr; }
+  std::chrono::milliseconds timeout() const override { return std::chrono::minutes(30); }
   void abort(const std::string& reason) noexcept override {
     const std::lock_guard lock(job_->mutex);
     if (job_->abort_reason.empty()) job_->abort_reason = reason.empty() ? "no reason given" : reason;

@@ -121,6 +121,7 @@ class GlooGroup final : public Communicator {
   int size() const override { return state_->size(); }
   const std::string& name() const override { return state_->name(); }
   std::shared_ptr<Store> store() const override { return store_; }
+  milliseconds timeout() const override { return job_.timeout; }
   void abort(const std::string& reason) noexcept override { job_.domain->abort(reason); }
   void check_running() override {
     if (job_.domain->poll()) job_.domain->raise(*state_, {});

@@ -10,17 +10,21 @@
 namespace apus::comm {
 namespace {
 
+constexpr std::chrono::milliseconds kBareStoreTimeout = std::chrono::minutes(30);
+
 /// The first failure once all have answered; names the silent ranks after the deadline. `still_running` is
 /// called at each poll and may throw.
 void exchange(Store& store, int rank, int size, const std::optional<std::string>& error,
-              const AgreeOptions& options, const std::function<void()>& still_running) {
+              const AgreeOptions& options, std::chrono::milliseconds own_timeout,
+              const std::function<void()>& still_running) {
+  const std::chrono::milliseconds timeout = options.timeout.value_or(own_timeout);
   // A rank's own counter makes the keys of each round new, also for ranks that are late.
   const std::string base = "agree/" + options.what + "/";
   const std::string round = detail::concat(base, store.add(detail::concat(base, "rounds/", rank), 1), "/");
   store.set(round + std::to_string(rank), error ? "failed " + *error : "ok");
   std::vector<std::string> keys;
   for (int r = 0; r < size; ++r) keys.push_back(round + std::to_string(r));
-  const Backoff backoff(options.timeout);
+  const Backoff backoff(timeout);
   while (!store.check(keys)) {
     still_running();
     if (backoff.pause()) continue;
@@ -28,8 +32,9 @@ void exchange(Store& store, int rank, int size, const std::optional<std::string>
     for (int r = 0; r < size; ++r) {
       if (!store.check({keys[r]})) silent += (silent.empty() ? "" : ", ") + std::to_string(r);
     }
-    throw CommError(detail::concat("after ", options.timeout.count() / 1000.0, " s rank ", silent,
+    throw CommError(detail::concat("after ", timeout.count() / 1000.0, " s rank ", silent,
                                    " has not reported on ", options.what,
+                                   "; if it is only slow, raise --ddp_timeout",
                                    error ? "; this rank failed: " + *error : std::string()));
   }
   constexpr std::string_view kFailed = "failed ";
@@ -51,7 +56,7 @@ void agree(Store& store, int rank, int size, const std::optional<std::string>& e
            const AgreeOptions& options) {
   APUS_CHECK(size > 0 && rank >= 0 && rank < size, ConfigError, "rank ", rank, " of ", size,
              " ranks makes no sense");
-  exchange(store, rank, size, error, options, [] {});
+  exchange(store, rank, size, error, options, kBareStoreTimeout, [] {});
 }
 
 void agree(Communicator& group, const std::optional<std::string>& error, const AgreeOptions& options) {
@@ -60,7 +65,8 @@ void agree(Communicator& group, const std::optional<std::string>& error, const A
     if (error) throw CommError(detail::concat("rank ", group.rank(), ": ", *error));
     return;
   }
-  exchange(*store, group.rank(), group.size(), error, options, [&group] { group.check_running(); });
+  exchange(*store, group.rank(), group.size(), error, options, group.timeout(),
+           [&group] { group.check_running(); });
 }
 
 }  // namespace apus::comm

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -58,6 +59,8 @@ class APUS_API Communicator {
   virtual const std::string& name() const = 0;
   /// Keys of this group alone, for status exchanges; null where there are no peers to talk to.
   virtual std::shared_ptr<Store> store() const = 0;
+  /// Deadline of each operation, and of status exchanges that name none of their own (`--ddp_timeout`).
+  virtual std::chrono::milliseconds timeout() const = 0;
 
   /// tensor [any] <- scale * reduce over ranks, in place.
   std::shared_ptr<Work> all_reduce(const at::Tensor& tensor, ReduceOptions options = {});

@@ -26,6 +26,7 @@ class APUS_API DecoratedCommunicator : public Communicator {
   int size() const override { return inner_->size(); }
   const std::string& name() const override { return inner_->name(); }
   std::shared_ptr<Store> store() const override { return inner_->store(); }
+  std::chrono::milliseconds timeout() const override { return inner_->timeout(); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
   void check_running() override { inner_->check_running(); }
   void set_note(const std::string& note) override { inner_->set_note(note); }

@@ -12,8 +12,9 @@ namespace apus::comm {
 
 /// Options of agree().
 struct APUS_API AgreeOptions {
-  std::string what = "setup";                                    ///< for messages: "reading the dataset"
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for the slowest rank
+  std::string what = "setup";  ///< for messages: "reading the dataset"
+  /// For the slowest rank. Absent: the group's own (`--ddp_timeout`), over a bare store 30 minutes.
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };
 
 /// All ranks say whether they are well, and all learn it, before the first collective: one rank's error ends

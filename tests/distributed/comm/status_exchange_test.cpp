@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "apus/base/error.h"
+#include "apus/comm/agreed_phase.h"
+#include "apus/comm/decorators.h"
 #include "tests/support/rank_threads.h"
 
 namespace apus::comm {
@@ -43,6 +45,26 @@ TEST(AgreeOverGroups, AnAbortEndsTheWait) {
     }
   });
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(3000));
+}
+
+TEST(AgreeOverGroups, AMissedExchangeEndsAtTheGroupsDeadline) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto body = [](std::shared_ptr<Communicator> world) {
+    EXPECT_EQ(world->timeout(), milliseconds(700));
+    const std::shared_ptr<Communicator> pair = world->subgroup({0, 1}, "pair");
+    EXPECT_EQ(pair->timeout(), milliseconds(700));
+    if (world->rank() == 1) return;
+    try {
+      run_agreed(*make_checked_communicator(pair, {}), "reading", [] {});
+      ADD_FAILURE() << "agreed with a rank that never came";
+    } catch (const CommError& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("after 0.7 s rank 1 has not reported on reading"), std::string::npos) << text;
+      EXPECT_NE(text.find("--ddp_timeout"), std::string::npos) << text;
+    }
+  };
+  run_ranks(2, body, {.timeout = milliseconds(700)});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(5000));
 }
 
 }  // namespace

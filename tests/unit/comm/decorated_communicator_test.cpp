@@ -70,6 +70,7 @@ TEST(DecoratedCommunicator, AbortAndStatePassThrough) {
   EXPECT_THROW(inner->barrier(), CommError);
   EXPECT_THROW(group.check_running(), CommError);
   EXPECT_EQ(group.store(), inner->store());
+  EXPECT_EQ(group.timeout(), inner->timeout());
   EXPECT_THROW(Listening(nullptr, nullptr), ConfigError);
 }
 
