@@ -16,8 +16,17 @@ cmake/bootstrap.sh
 cmake --preset cpu-release
 cmake --build "$build" --target apus_program base_share
 
+# This is the CPU's quickstart: without GPUs to be seen, it runs the same on a machine that has some.
+export CUDA_VISIBLE_DEVICES=
+
 # Before training: how often the base alone prefers the chosen answers of the held-out pairs.
-"$build/examples/base_share" "$toy/base" "$toy/data/preference.eval.jsonl"
+base=$("$build/examples/base_share" "$toy/base" "$toy/data/preference.eval.jsonl")
+echo "$base"
+share=$(sed -n 's|.*, share \([0-9.e-]*\)$|\1|p' <<<"$base" | tail -n 1)
+if ! awk -v share="${share:-1}" 'BEGIN { exit !(share <= 0.65) }'; then
+  echo "error: expected a base that prefers at most 0.65 of the chosen answers, got ${share:-no share}" >&2
+  exit 1
+fi
 
 # The main job's flags (docs: README.md), in their order. Values that differ from the four-GPU job are scaled to a
 # model of 1.2 million parameters and 276 pairs:
@@ -49,9 +58,9 @@ flags=(
 NPROC_PER_NODE=4 "$build/bin/apus" dpo "${flags[@]}"
 
 run=$(find "$out" -maxdepth 1 -name 'v*' -type d | sort -V | tail -n 1)
-adapter=$(find "$run" -maxdepth 1 -name 'checkpoint-*' -type d ! -name '*.partial' | sort -V | tail -n 1)
+adapter=$(realpath "$run/last")  # the newest checkpoint
 accuracy=$(sed -n 's|.*"eval_rewards/accuracies": *\([0-9.e+-]*\).*|\1|p' "$run/logging.jsonl" | tail -n 1)
-echo "adapter: $top/$adapter"
+echo "adapter: $adapter"
 echo "last eval_rewards/accuracies: $accuracy (of $run/logging.jsonl)"
 if ! awk -v accuracy="${accuracy:-0}" 'BEGIN { exit !(accuracy >= 0.85) }'; then
   echo "error: expected at least 0.85 after three epochs" >&2
