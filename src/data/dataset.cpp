@@ -66,6 +66,7 @@ SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> whole, std::vector<i
   for (const int64_t ordinal : ordinals_)
     APUS_CHECK(ordinal >= 0 && ordinal < whole_->size(), ShapeError, "row ", ordinal,
                " is outside the dataset of ", whole_->size(), " rows");
+  if (origin_.report.trained() == whole_->size()) origin_.report = origin_.report.part(ordinals_);
 }
 
 SubsetDataset::~SubsetDataset() = default;

@@ -39,10 +39,20 @@ int64_t RowReport::dropped() const {
   return sum;
 }
 
+RowReport RowReport::part(std::span<const int64_t> kept) const {
+  RowReport result;
+  result.reasons_ = reasons_;
+  result.held_out_ = held_out_ + trained() - static_cast<int64_t>(kept.size());
+  for (const int64_t ordinal : kept)
+    std::ranges::binary_search(truncated_ordinals_, ordinal) ? result.add_truncated() : result.add_whole();
+  return result;
+}
+
 std::string RowReport::summary() const {
   std::string text = "rows: " + std::to_string(input()) + " read = " + std::to_string(whole_) +
-                     " trained whole + " + std::to_string(truncated_) + " truncated + " +
-                     std::to_string(dropped()) + " dropped";
+                     " trained whole + " + std::to_string(truncated()) + " truncated + ";
+  if (held_out_ > 0) text += std::to_string(held_out_) + " held out + ";
+  text += std::to_string(dropped()) + " dropped";
   std::string list;
   for (const auto& [kind, reason] : by_frequency(reasons_))
     list += (list.empty() ? " (" : ", ") + std::to_string(reason->count) + " " + kind;

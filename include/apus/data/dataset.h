@@ -90,7 +90,8 @@ class APUS_API SftDataset final : public Dataset {
   DatasetOrigin origin_;
 };
 
-/// Some rows of another dataset, in an order of their own. Its report is that of the whole dataset.
+/// Some rows of another dataset, in an order of their own. Its report counts the other rows as held out; for
+/// rows made in memory, which no report counts, it is that of the whole dataset.
 class APUS_API SubsetDataset final : public Dataset {
  public:
   /// Throws:  ShapeError if an ordinal is outside the dataset.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,7 +38,7 @@ class APUS_API RowRefused final : public Error {
 };
 
 /// What happened to the rows of a dataset: every row that was read is counted exactly once, so input() =
-/// whole + truncated + dropped().
+/// whole + truncated + held_out + dropped().
 class APUS_API RowReport final {
  public:
   /// Rows of one kind of problem.
@@ -53,24 +54,31 @@ class APUS_API RowReport final {
   /// Counts a row that is trained as it is.
   void add_whole() { ++whole_; }
   /// Counts a row that is trained, but was cut to max_length.
-  void add_truncated() { ++truncated_; }
+  void add_truncated() { truncated_ordinals_.push_back(trained()); }
   /// Counts a row that is left out.
   void add_dropped(const std::string& file, int64_t line, const RowProblem& problem);
 
   /// Rows that are trained as they are.
   int64_t whole() const { return whole_; }
   /// Rows that are trained after a cut.
-  int64_t truncated() const { return truncated_; }
+  int64_t truncated() const { return static_cast<int64_t>(truncated_ordinals_.size()); }
   /// Rows that are trained.
-  int64_t trained() const { return whole_ + truncated_; }
+  int64_t trained() const { return whole_ + truncated(); }
+  /// Rows that could be trained, but stand in the other part of a split.
+  int64_t held_out() const { return held_out_; }
   /// Rows that are left out, for any reason.
   int64_t dropped() const;
   /// Rows that were read.
-  int64_t input() const { return trained() + dropped(); }
+  int64_t input() const { return trained() + held_out_ + dropped(); }
   /// Dropped rows by kind of problem.
   const std::map<std::string, Reason>& reasons() const { return reasons_; }
 
-  /// One line: "rows: 24 read = 22 trained whole + 1 truncated + 1 dropped (1 empty chosen)".
+  /// The report of a part that keeps these of the trained rows; the others count as held out. `kept` are
+  /// ordinals among the trained rows, in the order in which they were added; each at most once.
+  RowReport part(std::span<const int64_t> kept) const;
+
+  /// One line: "rows: 24 read = 22 trained whole + 1 truncated + 1 dropped (1 empty chosen)"; rows that are
+  /// held out, if there are any, stand before the dropped ones: "+ 3 held out".
   std::string summary() const;
   /// The dropped rows' kinds, most frequent first, each with its count and examples, one line each; empty
   /// where nothing was dropped.
@@ -78,7 +86,8 @@ class APUS_API RowReport final {
 
  private:
   int64_t whole_ = 0;
-  int64_t truncated_ = 0;
+  std::vector<int64_t> truncated_ordinals_;  // among the trained rows, ascending
+  int64_t held_out_ = 0;
   std::map<std::string, Reason> reasons_;
 };
 

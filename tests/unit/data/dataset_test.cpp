@@ -69,6 +69,24 @@ TEST(Dataset, SplitsIntoPartsThatShareNoRow) {
   EXPECT_EQ(lines.size(), 20u);
 }
 
+TEST(Dataset, EachPartOfASplitReportsItsOwnRows) {
+  DatasetOrigin origin{.files = {"a.jsonl"}};
+  for (int i = 0; i < 7; ++i) origin.report.add_whole();
+  origin.report.add_truncated();
+  origin.report.add_dropped("a.jsonl", 9, {"empty chosen", ""});
+  const auto dataset = std::make_shared<DpoDataset>(make_pairs(8), std::move(origin));
+  const DatasetSplit split = split_dataset(dataset, {.ratio = 0.25, .seed = 1});
+  const RowReport& train = split.train->origin().report;
+  const RowReport& held_out = split.held_out->origin().report;
+  EXPECT_EQ(train.trained(), 6);
+  EXPECT_EQ(train.held_out(), 2);
+  EXPECT_EQ(train.input(), 9);
+  EXPECT_EQ(held_out.trained(), 2);
+  EXPECT_EQ(train.truncated() + held_out.truncated(), 1);
+  EXPECT_NE(train.summary().find("rows: 9 read = "), std::string::npos);
+  EXPECT_NE(train.summary().find(" + 2 held out + 1 dropped"), std::string::npos);
+}
+
 TEST(Dataset, ASplitHoldsOutAtLeastOneRow) {
   EXPECT_EQ(split_dataset(make_dataset(5), {.ratio = 0.01}).held_out->size(), 1);
   EXPECT_THROW(split_dataset(make_dataset(1), {.ratio = 0.5}), ConfigError);

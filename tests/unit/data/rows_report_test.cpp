@@ -30,6 +30,23 @@ TEST(RowReport, SummaryNamesEveryReasonMostFrequentFirst) {
   EXPECT_EQ(RowReport().summary(), "rows: 0 read = 0 trained whole + 0 truncated + 0 dropped");
 }
 
+TEST(RowReport, APartCountsItsOwnRowsAndHoldsTheOthersOut) {
+  const RowReport whole = sample_report();  // the truncated row is the eighth
+  const std::vector<int64_t> kept = {7, 0, 3};
+  const std::vector<int64_t> others = {1, 2, 4, 5, 6};
+  const RowReport part = whole.part(kept);
+  EXPECT_EQ(part.summary(),
+            "rows: 14 read = 2 trained whole + 1 truncated + 5 held out + 6 dropped (5 broken JSON, 1 empty "
+            "chosen)");
+  const RowReport other = whole.part(others);
+  EXPECT_EQ(other.truncated(), 0);
+  EXPECT_EQ(part.trained() + other.trained() + whole.dropped(), whole.input());
+  EXPECT_EQ(part.input(), whole.input());
+  const RowReport half = part.part(std::vector<int64_t>{0});  // the truncated row again
+  EXPECT_EQ(half.truncated(), 1);
+  EXPECT_EQ(half.held_out(), 7);
+}
+
 TEST(RowReport, KeepsTheFirstExamplesOfEachReason) {
   const std::vector<std::string> expected = {"5 rows dropped, broken JSON:",
                                              "  b.jsonl:10: broken JSON: column 10",
