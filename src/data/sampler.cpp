@@ -13,6 +13,7 @@ namespace apus::data {
 namespace {
 
 constexpr double kMaxRowsAStep = 1e15;
+constexpr double kMaxSteps = 1e15;
 
 }  // namespace
 
@@ -57,7 +58,10 @@ int64_t StepPlan::steps_per_epoch() const {
 }
 
 int64_t StepPlan::total_steps(double epochs) const {
-  return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(steps_per_epoch())));
+  const double steps = std::ceil(epochs * static_cast<double>(steps_per_epoch()));
+  APUS_CHECK(std::isfinite(steps) && steps >= 0 && steps < kMaxSteps, ConfigError, "--num_train_epochs ",
+             epochs, " x ", steps_per_epoch(), " steps an epoch: expected 0 to ", kMaxSteps, " steps in all");
+  return static_cast<int64_t>(steps);
 }
 
 OrderRange StepPlan::step_range(int64_t step) const {

@@ -70,6 +70,7 @@ class APUS_API StepPlan final {
   /// Optimizer steps in an epoch.
   int64_t steps_per_epoch() const;
   /// Steps of a whole run: ceil(epochs x steps_per_epoch), as transformers counts.
+  /// Throws:  ConfigError naming --num_train_epochs if they are below 0 or beyond 1e15.
   int64_t total_steps(double epochs) const;
   /// The rows of a step, over all ranks. `step` counts within the epoch.
   OrderRange step_range(int64_t step) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "apus/base/error.h"
@@ -57,6 +58,18 @@ TEST(StepPlan, CountsStepsUpwards) {
   const StepPlan plan({.rows = 25, .accumulation = 4});
   EXPECT_EQ(plan.total_steps(3), 21);
   EXPECT_EQ(plan.total_steps(0.5), 4);
+}
+
+TEST(StepPlan, RefusesEpochsBeyondWhatCanBeCounted) {
+  const StepPlan plan({.rows = 100});
+  for (const double epochs : {1e300, -1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
+    try {
+      const int64_t steps = plan.total_steps(epochs);
+      ADD_FAILURE() << epochs << " epochs gave " << steps << " steps";
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(std::string(error.what()).find("--num_train_epochs "), 0u) << error.what();
+    }
+  }
 }
 
 TEST(StepPlan, EveryRowIsInExactlyOneMicroBatch) {
