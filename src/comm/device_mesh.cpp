@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <limits>
 #include <utility>
 
 #include "apus/base/error.h"
@@ -66,8 +68,19 @@ const std::vector<Axis>& axes_of(std::string_view name) {
   throw ConfigError(detail::concat("the mesh has no axis '", name, "'; it has ", known));
 }
 
+/// A product of degrees that stops at the largest number: degrees are what someone typed.
+int64_t product_of(std::initializer_list<int> degrees) {
+  int64_t product = 1;
+  for (const int degree : degrees) {
+    if (__builtin_mul_overflow(product, int64_t{degree}, &product))
+      return std::numeric_limits<int64_t>::max();
+  }
+  return product;
+}
+
 std::string product_text(const MeshOptions& degrees) {
-  const int product = degrees.pp * degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp;
+  const int64_t product =
+      product_of({degrees.pp, degrees.dp_replicate, degrees.dp_shard, degrees.cp, degrees.tp});
   return detail::concat("pp ", degrees.pp, " x dp_replicate ", degrees.dp_replicate, " x dp_shard ",
                         degrees.dp_shard, " x cp ", degrees.cp, " x tp ", degrees.tp, " = ", product);
 }
@@ -85,16 +98,17 @@ MeshOptions fill(MeshOptions degrees, int world) {
   APUS_CHECK(world >= 1, ConfigError, "a mesh needs at least one rank, got ", world);
   APUS_CHECK(degrees.dp_shard >= 0, ConfigError, "mesh axis dp_shard has degree ", degrees.dp_shard,
              "; expected at least 1, or 0 for what the other axes leave over");
-  const int others = degrees.pp * degrees.dp_replicate * degrees.cp * degrees.tp;
+  const int64_t others = product_of({degrees.pp, degrees.dp_replicate, degrees.cp, degrees.tp});
   if (degrees.dp_shard == 0) {
     APUS_CHECK(world % others == 0, ConfigError, "pp ", degrees.pp, " x dp_replicate ", degrees.dp_replicate,
                " x cp ", degrees.cp, " x tp ", degrees.tp, " = ", others, " does not divide the world's ",
                world, " ranks; change a degree or the number of ranks");
-    degrees.dp_shard = world / others;
+    degrees.dp_shard = static_cast<int>(world / others);
   }
-  APUS_CHECK(others * degrees.dp_shard == world, ConfigError, product_text(degrees), ", but the world has ",
-             world, " ranks; change a degree, start ", others * degrees.dp_shard,
-             " ranks, or leave dp_shard to be computed (0)");
+  const int64_t ranks =
+      product_of({degrees.pp, degrees.dp_replicate, degrees.dp_shard, degrees.cp, degrees.tp});
+  APUS_CHECK(ranks == world, ConfigError, product_text(degrees), ", but the world has ", world,
+             " ranks; change a degree, start ", ranks, " ranks, or leave dp_shard to be computed (0)");
   const int inner = degrees.dp_shard * degrees.cp * degrees.tp;
   APUS_CHECK(inner % degrees.ep == 0, ConfigError, "ep ", degrees.ep, " does not divide dp_shard ",
              degrees.dp_shard, " x cp ", degrees.cp, " x tp ", degrees.tp, " = ", inner,

@@ -12,6 +12,7 @@ namespace apus::comm {
 namespace {
 
 constexpr int kDefaultPort = 29500;
+constexpr int kMostRanks = 1'000'000;
 
 /// An integer variable that must be there and at least `least`; `why` says who needs it.
 int required(const Environment& env, std::string_view name, int64_t least, const char* why) {
@@ -169,7 +170,10 @@ LaunchEnvironment from_nproc(const Environment& env, int spawn, const LaunchEnvi
   launch.node_rank = integer_or(env, "NODE_RANK", node_count > 1 ? nodes.rank : 0);
   APUS_CHECK(launch.node_rank < node_count, ConfigError, "NODE_RANK=", launch.node_rank,
              " is not below NNODES=", node_count);
-  launch.world_size = spawn * node_count;
+  const int64_t world_size = int64_t{spawn} * node_count;
+  APUS_CHECK(world_size <= kMostRanks, ConfigError, "NPROC_PER_NODE=", spawn, " on each of ", node_count,
+             " nodes are ", world_size, " ranks: expected at most ", kMostRanks);
+  launch.world_size = static_cast<int>(world_size);
   launch.rank = spawn * launch.node_rank;
   const bool one_node = node_count == 1;
   if (one_node && !filled(env, "MASTER_PORT")) return launch;  // the launcher takes a free port

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "apus/base/error.h"
 #include "apus/comm/fake_communicator.h"
 
@@ -25,6 +27,17 @@ TEST(MeshLayout, WrongProductsShowTheArithmetic) {
   expect_config_error({.ep = 3}, 4, "ep 3 does not divide dp_shard 4 x cp 1 x tp 1 = 4");
   expect_config_error({.pp = 0}, 4, "pp has degree 0");
   expect_config_error({.dp_shard = -1}, 4, "dp_shard has degree -1");
+}
+
+TEST(MeshLayout, ProductsBeyondAnIntAreWrongProductsToo) {
+  // 65536 x 65536 is 0 in 32 bits, and nothing can be divided by that.
+  expect_config_error(
+      {.pp = 65536, .dp_replicate = 65536}, 4,
+      "pp 65536 x dp_replicate 65536 x cp 1 x tp 1 = 4294967296 does not divide the world's 4");
+  expect_config_error({.pp = 65536, .dp_replicate = 65536, .dp_shard = 2}, 4, "= 8589934592, but the world");
+  constexpr int kMost = std::numeric_limits<int>::max();
+  expect_config_error({.pp = kMost, .dp_replicate = kMost, .dp_shard = kMost, .cp = kMost, .tp = kMost}, 4,
+                      "= 9223372036854775807, but the world has 4 ranks");
 }
 
 TEST(MeshLayout, DpShardTakesWhatIsLeftOver) {

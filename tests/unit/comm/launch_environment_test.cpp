@@ -107,6 +107,8 @@ TEST(ResolveLaunch, NprocPerNodeOverSeveralNodes) {
   EXPECT_EQ(launch.master_port, 29501);
   expect_config_error({{"NPROC_PER_NODE", "4"}, {"NNODES", "2"}, {"NODE_RANK", "0"}}, "MASTER_ADDR");
   expect_config_error({{"NPROC_PER_NODE", "4"}, {"NNODES", "2"}, {"NODE_RANK", "2"}}, "NODE_RANK=2");
+  expect_config_error({{"NPROC_PER_NODE", "65536"}, {"NNODES", "65536"}, {"MASTER_ADDR", "a"}},
+                      "NPROC_PER_NODE=65536 on each of 65536 nodes are 4294967296 ranks");
 }
 
 Environment::Map slurm_step() {
