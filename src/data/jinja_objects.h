@@ -47,7 +47,7 @@ class Arguments {
 
   bool has(size_t index) const { return values_[index].has_value(); }
   /// Given and not none.
-  bool is_set(size_t index) const { return has(index) && !values_[index]->is_none(); }
+  bool is_set(size_t index) const { return has(index) && !at(index).is_none(); }
   const Value& at(size_t index) const { return *values_[index]; }
   Value value(size_t index, Value otherwise) const { return has(index) ? at(index) : std::move(otherwise); }
   bool flag(size_t index, bool otherwise) const { return has(index) ? truth(at(index)) : otherwise; }
