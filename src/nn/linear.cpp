@@ -73,6 +73,7 @@ LoraAdapter& Linear::add_adapter(const std::string& name, const LoraOptions& opt
   adapter.b_OR =
       register_parameter("lora_B." + name + ".weight", trainable_zeros(options_.out_features, options.rank));
   adapter.scaling = options.scaling();
+  adapter.dropout = options.dropout;
   return adapters_.emplace(name, std::move(adapter)).first->second;
 }
 

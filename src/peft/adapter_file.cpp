@@ -184,7 +184,8 @@ LoadedAdapter load_adapter(const std::string& folder, nn::CausalLm& model, const
   loaded.summary.config.targets = detail::resolve_targets(model, parsed.config.targets);
   for (std::string& message : selection.unmatched) loaded.warnings.push_back(std::move(message));
   const nn::LoraOptions lora{
-      .rank = parsed.config.r, .alpha = parsed.config.lora_alpha, .use_rslora = parsed.config.use_rslora};
+      .rank = parsed.config.r, .alpha = parsed.config.lora_alpha, .use_rslora = parsed.config.use_rslora,
+      .dropout = parsed.config.lora_dropout};
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const Projection& target = selection.targets[i];

@@ -44,7 +44,8 @@ LoraSummary apply_lora(nn::CausalLm& model, const LoraConfig& config, const std:
   detail::check_new_name(detail::projections_of(model), name);
 
   const nn::LoraOptions options{
-      .rank = config.r, .alpha = config.lora_alpha, .use_rslora = config.use_rslora};
+      .rank = config.r, .alpha = config.lora_alpha, .use_rslora = config.use_rslora,
+      .dropout = config.lora_dropout};
   for (const Projection& target : selection.targets) {
     nn::LoraAdapter& adapter = target.linear->add_adapter(name, options, init.dtype);
     adapter.a_RI.requires_grad_(true);  // at::zeros drops the option

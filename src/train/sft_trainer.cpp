@@ -10,6 +10,7 @@ namespace {
 std::shared_ptr<const Objective> objective_for(parallel::ShardedModel& model,
                                                const SftTrainerOptions& options) {
   require_active_adapters(model.model(), options.adapters);
+  require_no_adapter_dropout(model.model(), options.adapters);
   return std::make_shared<SftObjective>(options.adapters);
 }
 

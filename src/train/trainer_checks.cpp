@@ -6,6 +6,7 @@
 #include "apus/base/error.h"
 #include "apus/data/batch.h"
 #include "apus/data/collator.h"
+#include "apus/nn/linear.h"
 #include "apus/peft/lora.h"
 
 namespace apus::train {
@@ -49,6 +50,19 @@ void require_frozen_adapters(nn::CausalLm& model, const std::vector<std::string>
       APUS_CHECK(!parameter.tensor.requires_grad(), ConfigError, "the reference adapter \"", name,
                  "\" is trainable (", parameter.name,
                  "), so the reference would move; use a frozen copy (peft::copy_adapter)");
+    }
+  }
+}
+
+void require_no_adapter_dropout(nn::CausalLm& model, const std::vector<std::string>& active) {
+  for (const auto& [path, module] : model.named_modules()) {
+    auto* linear = dynamic_cast<nn::Linear*>(module);
+    if (linear == nullptr) continue;
+    for (const std::string& name : active) {
+      const nn::LoraAdapter* adapter = linear->find_adapter(name);
+      if (adapter == nullptr || adapter->dropout == 0.0) continue;
+      throw NotSupported(detail::concat("lora_dropout ", adapter->dropout, " of adapter \"", name, "\" (", path,
+                                        ") is not supported yet in SFT; set lora_dropout to 0"));
     }
   }
 }

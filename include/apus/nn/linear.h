@@ -28,6 +28,8 @@ struct APUS_API LoraOptions {
   double alpha = 32;
   /// Scaling alpha / sqrt(rank) instead of alpha / rank.
   bool use_rslora = false;
+  /// Recorded with the adapter and not applied here: a trainer that would have to apply it refuses it.
+  double dropout = 0.0;
 
   /// The factor in front of B A.
   double scaling() const;
@@ -40,6 +42,8 @@ struct APUS_API LoraAdapter {
   at::Tensor a_RI;
   at::Tensor b_OR;
   double scaling = 1.0;
+  /// LoraOptions::dropout, for whoever trains the adapter.
+  double dropout = 0.0;
 };
 
 /// The single projection class of the library: y = x W^T + b, plus the active adapters in place.

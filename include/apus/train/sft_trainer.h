@@ -24,7 +24,8 @@ struct APUS_API SftTrainerOptions {
 /// ShardedModel decides between full fine-tuning and LoRA.
 /// Collectives: as Trainer's.
 /// Throws:      ConfigError if an adapter of the options is not on the model, or a trainable adapter is not
-///              among them (it would get no gradient); from run, step and evaluate as Trainer.
+///              among them (it would get no gradient); NotSupported if one asks for
+///              lora_dropout; from run, step and evaluate as Trainer.
 class APUS_API SftTrainer final {
  public:
   /// The model and what `context` points at outlive the trainer.

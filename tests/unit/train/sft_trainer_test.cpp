@@ -75,6 +75,24 @@ TEST(SftTrainer, TrainsAnAdapterAndLeavesTheBaseAlone) {
   EXPECT_GT(moved, 0);
 }
 
+TEST(SftTrainer, AnAdapterThatAsksForDropoutIsRefusedByName) {
+  models::Qwen2 model({}, at::kFloat);
+  models::init_random(model);
+  peft::LoraConfig config{.r = 4, .lora_dropout = 0.05};
+  config.targets.all_linear = true;
+  peft::apply_lora(model, config, "default", {});
+  const auto world = comm::GlooCommunicator::create(comm::make_hash_store(), {});
+  parallel::ShardedModel engine(model, *world, {});
+  SystemClock clock;
+  NullLogger logger;
+  try {
+    SftTrainer trainer(engine, {.adapters = {"default"}}, {.clock = &clock, .logger = &logger});
+    FAIL() << "did not throw";
+  } catch (const NotSupported& error) {
+    EXPECT_NE(std::string(error.what()).find("lora_dropout 0.05"), std::string::npos) << error.what();
+  }
+}
+
 TEST(SftTrainer, StepTakesTheCallersBatchesAndRate) {
   Bench bench({.accumulation = 1, .steps = 1});
   const auto rows = tiny_rows(Job::kFullSft, 2);
