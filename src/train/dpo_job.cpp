@@ -1,5 +1,6 @@
 #include "apus/train/dpo_job.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -28,6 +29,26 @@ int64_t model_maximum(const models::PretrainedModel& model) {
   return JsonView(config, (model.folder / "config.json").string()).require<int64_t>("max_position_embeddings");
 }
 
+/// A loaded adapter's own settings stand; a flag that says otherwise is refused, not ignored.
+void take_adapter_settings(DpoJobOptions& options, const peft::LoraConfig& adapter) {
+  const DpoJobOptions defaults;
+  const auto take = [&](const std::string& flag, auto& option, const auto& unset, const auto& own) {
+    APUS_CHECK(option == unset || option == own, ConfigError, "--", flag,
+               " differs from that of --adapters ", options.adapters,
+               " (its adapter_config.json decides); leave the flag out, or train a new adapter without --adapters");
+    option = own;
+  };
+  take("lora_rank", options.lora_rank, defaults.lora_rank, adapter.r);
+  take("lora_alpha", options.lora_alpha, defaults.lora_alpha, adapter.lora_alpha);
+  take("lora_dropout", options.lora_dropout, defaults.lora_dropout, adapter.lora_dropout);
+  take("use_rslora", options.use_rslora, defaults.use_rslora, adapter.use_rslora);
+  take("target_regex", options.target_regex, defaults.target_regex, adapter.targets.regex);
+  std::sort(options.target_modules.begin(), options.target_modules.end());
+  std::vector<std::string> targets = adapter.targets.names;
+  std::sort(targets.begin(), targets.end());
+  take("target_modules", options.target_modules, defaults.target_modules, targets);
+}
+
 /// One run of the main job on one rank.
 class DpoJob {
  public:
@@ -35,8 +56,10 @@ class DpoJob {
       : context_(context), options_(resolve_dpo_job(options, context.world->size())) {}
 
   JobSummary run() {
-    introduce();
+    context_.logger->info(detail::concat("world_size=", world().size(), ", rank=", world().rank(),
+                                         ", local_rank=", context_.launch.local_rank));
     comm::run_agreed(world(), "loading model and data", [&] { load(); });
+    say("Using deepspeed config: " + dump_json(strategy_json(options_, world().size())));
     mesh_.emplace(context_.world, comm::MeshOptions{});
     decide();
     if (decision_.was_complete) return already_complete();
@@ -50,12 +73,6 @@ class DpoJob {
 
   void say(const std::string& line) {
     if (is_first()) context_.logger->info(line);
-  }
-
-  void introduce() {
-    say("Using deepspeed config: " + dump_json(strategy_json(options_, world().size())));
-    context_.logger->info(detail::concat("world_size=", world().size(), ", rank=", world().rank(),
-                                         ", local_rank=", context_.launch.local_rank));
   }
 
   void load() {
@@ -99,6 +116,7 @@ class DpoJob {
       if (is_first()) context_.logger->warning(warning);
     }
     adapter_ = loaded.summary;
+    take_adapter_settings(options_, adapter_.config);
   }
 
   /// Rank 0 decides which run this is; all follow.
@@ -126,6 +144,9 @@ class DpoJob {
     const auto checkpoint = agreed.at("checkpoint").get<std::string>();
     if (!checkpoint.empty()) decision_.checkpoint = checkpoint;
     for (const std::string& line : decision_.differences) say("not resumed: " + line);
+    for (const std::string& line : decision_.damaged) {
+      context_.logger->warning("passed over a damaged checkpoint: " + line);
+    }
   }
 
   JobSummary already_complete() {
@@ -142,14 +163,14 @@ class DpoJob {
 
   void build_engine() {
     engine_.emplace(*model_.model, *mesh_->group("dp"), engine_options(options_));
+    int64_t all = 0;
+    for (const auto& parameter : model_.model->named_parameters()) all += parameter.tensor.numel();
     const DpoOptions dpo = dpo_options(options_);
     if (!dpo.reference_adapters.empty()) peft::copy_adapter(*model_.model, kPolicyAdapter, kReferenceAdapter);
     say(detail::concat("Reference: ", dpo.reference_adapters.empty()
                                           ? "the base with adapters off"
                                           : "a frozen copy of --adapters as loaded"));
     const int64_t trainable = engine_->trainable_elements();
-    int64_t all = 0;
-    for (const auto& parameter : model_.model->named_parameters()) all += parameter.tensor.numel();
     say(detail::concat("Trainable parameters: ", trainable, " of ", all, " (",
                        static_cast<double>(trainable * 10000 / all) / 100.0, " %), LoRA rank ", adapter_.config.r,
                        " on ", adapter_.modules.size(), " projections"));
@@ -175,10 +196,26 @@ class DpoJob {
     DpoTrainer trainer(*engine_, {.dpo = dpo_options(options_), .trainer = trainer_options(options_, tokenizer_)},
                        surroundings);
     const RunSummary result = trainer.run(train_, held_out_, state);
+    settle(state, result);
     JobSummary summary{.run_dir = decision_.run_dir, .last_checkpoint = last_saved_, .steps = result.steps,
                        .finished = result.finished};
-    if (result.finished) conclude(result);
+    if (result.finished) conclude(result, result.steps > state.global_step);
     return summary;
+  }
+
+  /// A run that had no step left (it was killed after its last save, or was started from a finished checkpoint)
+  /// still owes its folder a checkpoint and its links.
+  void settle(const TrainerState& state, const RunSummary& result) {
+    if (!last_saved_.empty() || !result.finished || !decision_.checkpoint) return;
+    std::string kept;
+    if (is_first()) {
+      for (const auto& found : checkpoint::whole_checkpoints(decision_.run_dir)) {
+        if (found.step == state.global_step) kept = found.path.string();
+      }
+    }
+    last_saved_ = comm::broadcast_text(world(), kept);
+    if (last_saved_.empty()) return save(state);
+    if (is_first()) tidy_checkpoints(decision_.run_dir, options_.save_total_limit);
   }
 
   void save(const TrainerState& state) {
@@ -204,11 +241,11 @@ class DpoJob {
     write_file_atomic(folder / "args.json", dump_json(args_, {.indent = 2}) + "\n");
   }
 
-  void conclude(const RunSummary& result) {
+  void conclude(const RunSummary& result, bool has_trained) {
     if (is_first()) finish_run(decision_.run_dir, result.steps);
     say(train_->origin().report.summary());
-    say(detail::concat("Finished ", result.steps, " steps; last loss ", result.last_loss, "; adapter in ",
-                       last_saved_.empty() ? decision_.run_dir.string() : last_saved_.string()));
+    const std::string loss = has_trained ? detail::concat("; last loss ", result.last_loss) : "";
+    say(detail::concat("Finished ", result.steps, " steps", loss, "; adapter in ", last_saved_.string()));
   }
 
   JobContext context_;

@@ -6,6 +6,7 @@
 #include "apus/base/error.h"
 #include "apus/base/json.h"
 #include "apus/optim/schedule.h"
+#include "apus/peft/lora_config.h"
 #include "apus/train/dpo_job.h"
 #include "apus/train/job_settings.h"
 
@@ -19,8 +20,28 @@ void check_choice(const std::string& flag, const std::string& value, const std::
   throw ConfigError(detail::concat("--", flag, " ", value, " is not one of ", list));
 }
 
+/// Far beyond any job, and small enough that products of a few counts stay within 64 bits.
+constexpr int64_t kMaxCount = 1'000'000;
+
+void check_count(const std::string& flag, int64_t value) {
+  APUS_CHECK(value >= 1 && value <= kMaxCount, ConfigError, "--", flag, " must lie between 1 and ", kMaxCount, ", got ",
+             value);
+}
+
 void check_positive(const std::string& flag, int64_t value) {
   APUS_CHECK(value >= 1, ConfigError, "--", flag, " must be at least 1, got ", value);
+}
+
+/// Runs a check of a lower layer, which knows the setting but not its flag.
+template <typename Check>
+void check_named(const std::string& flag, Check&& check) {
+  try {
+    check();
+  } catch (const NotSupported& error) {
+    throw NotSupported(detail::concat("--", flag, ": ", error.what()));
+  } catch (const Error& error) {
+    throw ConfigError(detail::concat("--", flag, ": ", error.what()));
+  }
 }
 
 void check_not_negative(const std::string& flag, double value) {
@@ -28,21 +49,25 @@ void check_not_negative(const std::string& flag, double value) {
 }
 
 void check_sizes(const DpoJobOptions& options) {
-  check_positive("per_device_train_batch_size", options.per_device_train_batch_size);
-  check_positive("per_device_eval_batch_size", options.per_device_eval_batch_size);
-  check_positive("lora_rank", options.lora_rank);
+  check_count("per_device_train_batch_size", options.per_device_train_batch_size);
+  check_count("per_device_eval_batch_size", options.per_device_eval_batch_size);
+  check_count("lora_rank", options.lora_rank);
   check_positive("logging_steps", options.logging_steps);
   check_positive("ddp_timeout", options.ddp_timeout);
   if (options.max_length) check_positive("max_length", *options.max_length);
   if (options.save_total_limit) check_positive("save_total_limit", *options.save_total_limit);
   if (options.gradient_accumulation_steps) {
-    check_positive("gradient_accumulation_steps", *options.gradient_accumulation_steps);
+    check_count("gradient_accumulation_steps", *options.gradient_accumulation_steps);
   }
   check_not_negative("save_steps", static_cast<double>(options.save_steps));
+  check_not_negative("eval_steps", static_cast<double>(options.eval_steps.value_or(0)));
   check_not_negative("dataloader_num_workers", static_cast<double>(options.dataloader_num_workers));
-  check_positive("dataloader_prefetch_factor", options.dataloader_prefetch_factor);
-  APUS_CHECK(options.max_steps > 0 || options.num_train_epochs > 0, ConfigError,
-             "--num_train_epochs must be positive where --max_steps is not given, got ", options.num_train_epochs);
+  check_count("dataloader_prefetch_factor", options.dataloader_prefetch_factor);
+  APUS_CHECK(options.dataloader_num_workers <= 1024, ConfigError, "--dataloader_num_workers ",
+             options.dataloader_num_workers, " is more than 1024 threads a rank");
+  APUS_CHECK(options.max_steps > 0 || (options.num_train_epochs > 0 && options.num_train_epochs <= 1e6), ConfigError,
+             "--num_train_epochs must be positive and at most 1e6 where --max_steps is not given, got ",
+             options.num_train_epochs);
 }
 
 void check_numbers(const DpoJobOptions& options) {
@@ -69,6 +94,22 @@ void check_words(const DpoJobOptions& options) {
   if (options.torch_dtype) check_choice("torch_dtype", *options.torch_dtype, {"float32", "bfloat16"});
   if (options.deepspeed != "" && options.deepspeed != "zero0" && options.deepspeed != "zero2") {
     throw NotSupported(detail::concat("--deepspeed ", options.deepspeed, " is not supported yet; zero0 and zero2 are"));
+  }
+}
+
+void check_rules(const DpoJobOptions& options) {
+  const std::string ratio_flag = options.warmup_steps != 0 ? "warmup_steps" : "warmup_ratio";
+  check_named(ratio_flag, [&] {
+    optim::resolve_warmup_steps(100, {.warmup_ratio = options.warmup_ratio, .warmup_steps = options.warmup_steps});
+  });
+  check_named("lr_scheduler_kwargs", [&] {
+    optim::LrSchedule({.type = options.lr_scheduler_type,
+                       .learning_rate = options.learning_rate,
+                       .total_steps = 100,
+                       .kwargs = options.lr_scheduler_kwargs});
+  });
+  if (!options.target_regex.empty()) {
+    check_named("target_regex", [&] { peft::target_matcher({.regex = options.target_regex}); });
   }
 }
 
@@ -107,7 +148,6 @@ void put_model(nlohmann::ordered_json& json, const DpoJobOptions& options) {
   json["train_type"] = "lora";
   json["model"] = options.model;
   json["torch_dtype"] = or_null(options.torch_dtype);
-  json["bf16"] = or_null(options.bf16);
   json["adapters"] = options.adapters;
   json["ref_adapters"] = or_null(options.ref_adapters);
   json["lora_rank"] = options.lora_rank;
@@ -168,6 +208,7 @@ DpoJobOptions resolve_dpo_job(DpoJobOptions options, int world) {
   check_sizes(options);
   check_numbers(options);
   check_words(options);
+  check_rules(options);
   const std::string dtype = dtype_word(options);
   if (!dtype.empty()) options.torch_dtype = dtype;
   if (!options.gradient_accumulation_steps) {
@@ -175,7 +216,7 @@ DpoJobOptions resolve_dpo_job(DpoJobOptions options, int world) {
     options.gradient_accumulation_steps = std::max<int64_t>(1, (16 + rows - 1) / rows);
   }
   if (!options.eval_steps) options.eval_steps = options.save_steps;
-  if (!options.data_seed) options.data_seed = options.seed;
+  if (!options.data_seed) options.data_seed = 42;
   if (!options.target_regex.empty()) options.target_modules.clear();
   if (options.output_dir.empty()) {
     const std::filesystem::path model = std::filesystem::path(options.model) / "";

@@ -12,6 +12,7 @@
 #include "apus/base/error.h"
 #include "apus/base/file.h"
 #include "apus/base/json.h"
+#include "apus/base/parse_value.h"
 #include "apus/checkpoint/checkpoint.h"
 #include "apus/checkpoint/manifest.h"
 
@@ -79,10 +80,16 @@ bool is_compared(const std::string& key) {
   return std::find(skipped.begin(), skipped.end(), key) == skipped.end();
 }
 
+/// Whether evaluation follows save_steps, which is not compared.
+bool eval_follows_save(const nlohmann::json& args) {
+  return args.contains("eval_steps") && args.contains("save_steps") && args.at("eval_steps") == args.at("save_steps");
+}
+
 /// "learning_rate: was 1e-4, is 2e-4" for every compared key that differs.
 std::vector<std::string> differences(const nlohmann::json& before, const nlohmann::json& now) {
   std::vector<std::string> lines;
   const auto compare = [&](const std::string& key) {
+    if (key == "eval_steps" && eval_follows_save(before) && eval_follows_save(now)) return;
     const nlohmann::json old_value = before.contains(key) ? before.at(key) : nlohmann::json();
     const nlohmann::json new_value = now.contains(key) ? now.at(key) : nlohmann::json();
     if (is_compared(key) && old_value != new_value) {
@@ -96,10 +103,13 @@ std::vector<std::string> differences(const nlohmann::json& before, const nlohman
   return lines;
 }
 
+/// An error if the world is all that changed (and what is derived from it).
 void refuse_other_world(const Version& version, const nlohmann::json& now) {
   if (!version.args.contains(kWorldKey) || version.args.at(kWorldKey) == now.at(kWorldKey)) return;
   nlohmann::json same_world = now;
-  same_world[kWorldKey] = version.args.at(kWorldKey);
+  for (const char* key : {kWorldKey, "gradient_accumulation_steps"}) {
+    if (version.args.contains(key)) same_world[key] = version.args.at(key);
+  }
   if (!differences(version.args, same_world).empty()) return;
   throw ConfigError(detail::concat(version.path.string(), " was started with ", dump_json(version.args.at(kWorldKey)),
                                    " ranks and is not finished, this run has ", dump_json(now.at(kWorldKey)),
@@ -124,16 +134,44 @@ void refuse_foreign_folder(const RunDirectoryOptions& options, bool has_version)
              "--add_version true or --overwrite true");
 }
 
+/// The newest checkpoint of the run whose bytes are what was written.
 void resume_at(RunDecision& decision) {
-  const auto checkpoints = checkpoint::whole_checkpoints(decision.run_dir);
-  if (!checkpoints.empty()) decision.checkpoint = checkpoints.back().path;
+  auto checkpoints = checkpoint::whole_checkpoints(decision.run_dir);
+  for (; !checkpoints.empty(); checkpoints.pop_back()) {
+    const auto& newest = checkpoints.back();
+    const std::optional<std::string> damage = checkpoint::damage_of(newest.path);
+    if (!damage) {
+      decision.checkpoint = newest.path;
+      decision.step = newest.step;
+      return;
+    }
+    decision.damaged.push_back(*damage);
+  }
+}
+
+/// Starts from a checkpoint that the user names.
+void start_from(RunDecision& decision, const fs::path& named) {
+  checkpoint::read_manifest(named);
+  decision.checkpoint = fs::canonical(named);
+  const fs::path state = *decision.checkpoint / "trainer_state.json";
+  const nlohmann::json json = load_json_file(state);
+  decision.step = JsonView(json, state.string()).require<int64_t>("global_step");
+}
+
+bool names_folder(const std::string& resume) { return resume != "auto" && resume != "none"; }
+
+/// Whether an unfinished version is the one that this command would continue.
+bool continues(const Version& version, const nlohmann::json& now, const RunDirectoryOptions& options) {
+  if (version.finished || !differences(version.args, now).empty()) return false;
+  return !names_folder(options.resume) || version.args.value("resume_from_checkpoint", "") == options.resume;
 }
 
 /// The step of a log record, or nothing.
 std::optional<int64_t> step_of(const nlohmann::json& record) {
   const auto found = record.find("global_step/max_steps");
   if (found == record.end() || !found->is_string()) return std::nullopt;
-  return std::stoll(found->get<std::string>());
+  const auto text = found->get<std::string>();
+  return parse_int("global_step/max_steps", text.substr(0, text.find('/')));
 }
 
 /// Records of logging.jsonl; a torn last line is left out.
@@ -170,44 +208,44 @@ RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOpt
   const std::vector<Version> earlier = versions(options);
   refuse_foreign_folder(options, !earlier.empty());
   RunDecision decision;
-  if (options.resume != "auto" && options.resume != "none") {
-    checkpoint::read_manifest(options.resume);
-    decision.run_dir = new_run_dir(options, clock);
-    decision.checkpoint = options.resume;
-    return decision;
-  }
+  const bool looks_back = options.resume != "none" && !earlier.empty();
   const auto unfinished =
       std::find_if(earlier.begin(), earlier.end(), [](const Version& version) { return !version.finished; });
-  if (options.resume == "auto" && !options.overwrite) {
-    if (!earlier.empty() && earlier.front().finished && differences(earlier.front().args, now).empty()) {
-      decision.run_dir = earlier.front().path;
+  if (looks_back && unfinished != earlier.end() && continues(*unfinished, now, options)) {
+    decision.run_dir = unfinished->path;
+    resume_at(decision);
+    if (!decision.checkpoint && names_folder(options.resume)) start_from(decision, options.resume);
+    return decision;
+  }
+  if (options.resume == "auto" && looks_back) {
+    const Version& newest = earlier.front();
+    if (newest.finished && !options.overwrite && differences(newest.args, now).empty()) {
+      decision.run_dir = newest.path;
       decision.was_complete = true;
       return decision;
     }
     if (unfinished != earlier.end()) {
-      refuse_other_world(*unfinished, now);
+      if (!options.overwrite) refuse_other_world(*unfinished, now);
       decision.differences = differences(unfinished->args, now);
-      if (decision.differences.empty()) {
-        decision.run_dir = unfinished->path;
-        resume_at(decision);
-        return decision;
-      }
     }
   }
   APUS_CHECK(options.add_version || options.overwrite || earlier.empty(), ConfigError, options.output_dir.string(),
-             " holds a run with other settings (", decision.differences.empty() ? "finished" : decision.differences[0],
-             "); choose another --output_dir, or give --overwrite true");
+             " holds another run", decision.differences.empty() ? "" : " (" + decision.differences[0] + ")",
+             "; choose another --output_dir, or give --overwrite true");
   decision.run_dir = new_run_dir(options, clock);
+  if (names_folder(options.resume)) start_from(decision, options.resume);
   return decision;
 }
 
 void open_run(const RunDecision& decision, const nlohmann::ordered_json& args) {
   ensure_directory(decision.run_dir);
+  const bool goes_on = decision.checkpoint && fs::equivalent(decision.checkpoint->parent_path(), decision.run_dir);
+  const int64_t step = goes_on ? decision.step : 0;
   std::error_code ignored;
-  fs::remove(decision.run_dir / kFinished, ignored);
-  int64_t step = 0;
-  if (decision.checkpoint && decision.checkpoint->parent_path() == decision.run_dir) {
-    step = std::stoll(decision.checkpoint->filename().string().substr(std::string("checkpoint-").size()));
+  for (const char* stale : {kFinished, "last", "best"}) fs::remove(decision.run_dir / stale, ignored);
+  checkpoint::sweep_leftovers(decision.run_dir);
+  for (const auto& found : checkpoint::whole_checkpoints(decision.run_dir)) {
+    if (found.step > step) fs::remove_all(found.path);
   }
   std::string kept;
   for (const auto& [line, record] : log_records(decision.run_dir)) {

@@ -96,9 +96,9 @@ struct APUS_API DpoJobOptions {
   double beta = 0.1;
   /// Pairs, microbatch.
   std::string dpo_reduction = "pairs";
-  /// Of the adapter's initialisation; data_seed: of the order of rows.
+  /// Of the adapter's initialisation.
   int64_t seed = 42;
-  /// Absent = seed.
+  /// Absent = 42.
   std::optional<int64_t> data_seed;
   // How it runs.
   /// Zero0, zero2; empty = plain data parallelism.

@@ -11,7 +11,8 @@
 
 namespace apus::train {
 
-/// The parts of a resolved job, as the layers below take them. All options are resolved ones.
+// The parts of a resolved job, as the layers below take them. All options are resolved ones.
+
 /// Name of the adapter that a job trains.
 inline constexpr const char* kPolicyAdapter = "default";
 /// Name of the frozen copy that serves as reference.
@@ -26,7 +27,7 @@ APUS_API peft::LoraConfig lora_config(const DpoJobOptions& options);
 /// What DPO compares with: the base, or a frozen copy of the loaded adapter.
 APUS_API DpoOptions dpo_options(const DpoJobOptions& options);
 
-/// How rows are read; `is_held_out` picks val_dataset.
+/// Which of the job's datasets.
 enum class DatasetPart { kTrain, kHeldOut };
 
 /// How rows are read and tokenised.

@@ -30,8 +30,12 @@ struct APUS_API RunDecision {
   std::optional<std::filesystem::path> checkpoint;
   /// The run in run_dir has finished; nothing to do.
   bool was_complete = false;
+  /// Step of `checkpoint`; 0 without one.
+  int64_t step = 0;
   /// Why an unfinished run was not resumed, a line a key.
   std::vector<std::string> differences;
+  /// Checkpoints that were passed over because they are damaged, with the reason.
+  std::vector<std::string> damaged;
 };
 
 /// Keys of args.json that may differ between a run and its continuation.
@@ -39,14 +43,17 @@ APUS_API const std::vector<std::string>& uncompared_keys();
 
 /// Finds the run that `args` continues, or names a new one.
 ///
-/// The newest unfinished version with equal args is resumed from its newest whole checkpoint (from the start if it has
-/// none); a newest version that finished with equal args is complete. Otherwise a new version follows, and the
-/// differences to the newest unfinished one are listed. Keys of uncompared_keys() are not compared.
+/// The newest unfinished version with equal args is resumed from its newest whole and undamaged checkpoint (from the
+/// start if it has none); a newest version that finished with equal args is complete, unless `overwrite` asks for
+/// it again. Otherwise a new version follows, and the differences to the newest unfinished one are listed. Keys of
+/// uncompared_keys() are not compared, nor is eval_steps where it follows save_steps. A checkpoint named by
+/// `resume` starts a new version from it, or goes on with the unfinished version that began so.
 /// Nothing is written. Throws ConfigError if only the world size differs (naming both), if resume names a folder
 ///         that is no whole checkpoint, or if OUT without versions holds another job's files.
 APUS_API RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOptions& options, Clock& clock);
 
-/// Creates the run's folder and its args.json, and cuts logging.jsonl back to the step of the checkpoint.
+/// Creates the run's folder and its args.json, and cuts it back to the checkpoint: later lines of logging.jsonl, later
+/// checkpoints and what an interrupted save left are removed (all of them where the run starts anew).
 /// Throws FileError with the remedy if output_dir cannot be written.
 APUS_API void open_run(const RunDecision& decision, const nlohmann::ordered_json& args);
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 
 #include "apus/base/hash.h"
 #include "apus/checkpoint/checkpoint.h"
@@ -113,19 +114,19 @@ TEST_P(FinishedRun, AnotherWorldIsAnErrorThatNamesBoth) {
   }
 }
 
-TEST_P(FinishedRun, ADamagedShardIsRefusedByName) {
+TEST_P(FinishedRun, ADamagedNewestCheckpointGivesWayWithAWarning) {
+  const auto whole = run_job(2, options("whole"));
   const auto first = run_job(2, options("out"));
   cut_back(first.run_dir, 6);
   const fs::path shard = first.run_dir / "checkpoint-6/optimizer/rank-00001-of-00002.safetensors";
   std::string bytes = read_file(shard);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   write_file_atomic(shard, bytes);
-  try {
-    run_job(2, options("out"));
-    FAIL() << "did not throw";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("rank-00001-of-00002"), std::string::npos) << error.what();
-  }
+  const auto logger = std::make_shared<CaptureLogger>();
+  const auto second = run_job(2, options("out"), logger);
+  EXPECT_TRUE(logger->contains("rank-00001-of-00002"));
+  EXPECT_TRUE(logger->contains("at step 3"));
+  EXPECT_EQ(losses(second.run_dir), losses(whole.run_dir));
 }
 
 TEST_P(FinishedRun, AStopTokenSavesAndTheNextRunGoesOn) {
@@ -146,6 +147,58 @@ TEST_P(FinishedRun, AStopTokenSavesAndTheNextRunGoesOn) {
   const auto resumed = run_job(2, options("out"));
   EXPECT_EQ(resumed.run_dir, summary.run_dir);
   EXPECT_EQ(losses(resumed.run_dir), losses(whole.run_dir));
+}
+
+TEST_P(FinishedRun, ARunKilledAfterItsLastSaveIsFinishedByTheNextCommand) {
+  const auto first = run_job(2, options("out"));
+  for (const char* name : {"run.json", "last"}) fs::remove(first.run_dir / name);
+  const auto logger = std::make_shared<CaptureLogger>();
+  const auto second = run_job(2, options("out"), logger);
+  EXPECT_TRUE(second.finished);
+  EXPECT_EQ(second.last_checkpoint, first.last_checkpoint);
+  EXPECT_TRUE(fs::exists(second.run_dir / "run.json"));
+  EXPECT_EQ(fs::read_symlink(second.run_dir / "last"), "checkpoint-12");
+  EXPECT_FALSE(logger->contains("last loss")) << "no step ran";
+}
+
+TEST_P(FinishedRun, StartedFromAFinishedCheckpointItStillOwesAnAdapter) {
+  const auto first = run_job(1, options("out"));
+  auto named = options("other");
+  named.resume_from_checkpoint = first.last_checkpoint.string();
+  const auto second = run_job(1, named);
+  EXPECT_TRUE(second.finished);
+  EXPECT_TRUE(fs::exists(second.run_dir / "checkpoint-12" / "adapter_model.safetensors"));
+}
+
+TEST_P(FinishedRun, ALoraFlagThatContradictsTheLoadedAdapterIsRefused) {
+  auto contradicting = options("out");
+  contradicting.lora_rank = 64;
+  try {
+    run_job(1, contradicting);
+    FAIL() << "did not throw";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("--lora_rank differs from that of --adapters"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_P(FinishedRun, TheRecordAndTheStrategyShowWhatWasResolvedFromTheFiles) {
+  const auto logger = std::make_shared<CaptureLogger>();
+  const auto run = run_job(1, options("out"), logger);
+  const auto args = load_json_file(run.run_dir / "args.json");
+  EXPECT_EQ(args.at("lora_rank"), 8) << "the adapter's own";
+  EXPECT_EQ(args.at("torch_dtype"), "float32");
+  EXPECT_TRUE(logger->contains("\"bf16\":{\"enabled\":false}"));
+}
+
+TEST_P(FinishedRun, Bfloat16OnTheCpuTrains) {
+  auto bf16 = options("out");
+  bf16.bf16 = true;
+  const auto logger = std::make_shared<CaptureLogger>();
+  const auto run = run_job(2, bf16, logger);
+  EXPECT_TRUE(run.finished);
+  EXPECT_TRUE(logger->contains("\"bf16\":{\"enabled\":true}"));
+  for (const double loss : losses(run.run_dir)) EXPECT_TRUE(std::isfinite(loss));
 }
 
 TEST_P(FinishedRun, SaveTotalLimitKeepsTheNewestAndTheBest) {

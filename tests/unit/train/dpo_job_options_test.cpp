@@ -39,6 +39,9 @@ TEST(DpoJobOptions, DependentValuesAreFilledIn) {
   const DpoJobOptions options = resolve_dpo_job(valid(), 4);
   EXPECT_EQ(options.eval_steps, options.save_steps);
   EXPECT_EQ(options.data_seed, 42);
+  DpoJobOptions seeded = valid();
+  seeded.seed = 7;
+  EXPECT_EQ(resolve_dpo_job(seeded, 4).data_seed, 42) << "the order of rows has a seed of its own";
   EXPECT_EQ(options.output_dir, "output/Qwen2.5-14B-Instruct");
 }
 
@@ -72,6 +75,12 @@ TEST(DpoJobOptions, ErrorsNameTheFlag) {
       {"--val_dataset", [](auto& o) { o.val_dataset = {"v"}; o.split_dataset_ratio = 0.1; }},
       {"--target_regex", [](auto& o) { o.target_modules = {"q_proj"}; o.target_regex = ".*"; }},
       {"--num_train_epochs", [](auto& o) { o.num_train_epochs = 0; }},
+      {"--num_train_epochs", [](auto& o) { o.num_train_epochs = 1e300; }},
+      {"--warmup_ratio", [](auto& o) { o.warmup_ratio = 2; }},
+      {"--eval_steps", [](auto& o) { o.eval_steps = -1; }},
+      {"--lr_scheduler_kwargs", [](auto& o) { o.lr_scheduler_kwargs = "{"; }},
+      {"--target_regex", [](auto& o) { o.target_regex = "("; }},
+      {"--per_device_train_batch_size", [](auto& o) { o.per_device_train_batch_size = int64_t{1} << 62; }},
   };
   for (const auto& [flag, change] : faults) {
     EXPECT_NE(error_of(change).find(flag), std::string::npos) << flag << ": " << error_of(change);

@@ -6,6 +6,7 @@
 
 #include "apus/base/error.h"
 #include "apus/base/file.h"
+#include "apus/checkpoint/manifest.h"
 #include "tests/support/scratch_folder.h"
 
 namespace apus::train {
@@ -24,6 +25,14 @@ class RunDirectoryTest : public ::testing::Test {
     const RunDecision decision = decide(args);
     open_run(decision, args);
     return decision.run_dir;
+  }
+
+  /// A checkpoint folder that counts as whole.
+  static void put_checkpoint(const fs::path& run, int64_t step) {
+    const fs::path folder = run / ("checkpoint-" + std::to_string(step));
+    fs::create_directories(folder);
+    write_file_atomic(folder / "trainer_state.json", "{\"global_step\": " + std::to_string(step) + "}");
+    checkpoint::write_manifest(folder, 4);
   }
 
   nlohmann::ordered_json args_ = {{"learning_rate", 1e-4}, {"world_size", 4}, {"logging_steps", 5}};
@@ -73,6 +82,67 @@ TEST_F(RunDirectoryTest, AnotherWorldIsAnErrorOnlyIfNothingElseDiffers) {
   EXPECT_TRUE(decide(args_).run_dir.filename().string().starts_with("v1-"));
 }
 
+TEST_F(RunDirectoryTest, AccumulationThatFollowsTheWorldDoesNotHideAnotherWorld) {
+  args_["gradient_accumulation_steps"] = 4;
+  start(args_);
+  args_["world_size"] = 2;
+  args_["gradient_accumulation_steps"] = 8;
+  EXPECT_THROW(decide(args_), ConfigError);
+}
+
+TEST_F(RunDirectoryTest, EvalStepsThatFollowSaveStepsAreNotCompared) {
+  args_["save_steps"] = args_["eval_steps"] = 10;
+  const fs::path run = start(args_);
+  args_["save_steps"] = args_["eval_steps"] = 20;
+  EXPECT_EQ(decide(args_).run_dir, run);
+  args_["eval_steps"] = 5;
+  EXPECT_NE(decide(args_).run_dir, run);
+}
+
+TEST_F(RunDirectoryTest, OverwriteStillGoesOnWithAnUnfinishedRun) {
+  const fs::path run = start(args_);
+  EXPECT_EQ(decide_run(args_, {.output_dir = out_.path(), .overwrite = true}, clock_).run_dir, run);
+}
+
+TEST_F(RunDirectoryTest, StartingAnewInTheSameFolderRemovesTheOldCheckpoints) {
+  const RunDirectoryOptions flat{.output_dir = out_.path(), .add_version = false, .overwrite = true};
+  open_run(decide_run(args_, flat, clock_), args_);
+  put_checkpoint(out_.path(), 6);
+  finish_run(out_.path(), 6);
+  args_["learning_rate"] = 2e-4;
+  const RunDecision decision = decide_run(args_, flat, clock_);
+  EXPECT_FALSE(decision.checkpoint.has_value());
+  open_run(decision, args_);
+  EXPECT_FALSE(fs::exists(out_ / "checkpoint-6"));
+}
+
+TEST_F(RunDirectoryTest, ADamagedNewestCheckpointGivesWayToTheOneBefore) {
+  const fs::path run = start(args_);
+  put_checkpoint(run, 3);
+  put_checkpoint(run, 6);
+  write_file_atomic(run / "checkpoint-6" / "trainer_state.json", "{\"global_step\": 7}");
+  const RunDecision decision = decide(args_);
+  EXPECT_EQ(decision.step, 3);
+  ASSERT_EQ(decision.damaged.size(), 1u);
+  EXPECT_NE(decision.damaged[0].find("checkpoint-6"), std::string::npos) << decision.damaged[0];
+}
+
+TEST_F(RunDirectoryTest, ANamedCheckpointStartsANewVersionAndIsThenGoneOnWith) {
+  const fs::path first = start(args_);
+  put_checkpoint(first, 2);
+  const std::string named = (first / "checkpoint-2").string() + "/";
+  args_["resume_from_checkpoint"] = named;
+  const RunDecision decision = decide(args_, named);
+  EXPECT_NE(decision.run_dir, first);
+  EXPECT_EQ(decision.step, 2);
+  open_run(decision, args_);
+  EXPECT_TRUE(fs::exists(first / "checkpoint-2")) << "the named run is left alone";
+  put_checkpoint(decision.run_dir, 4);
+  const RunDecision again = decide(args_, named);
+  EXPECT_EQ(again.run_dir, decision.run_dir);
+  EXPECT_EQ(again.step, 4);
+}
+
 TEST_F(RunDirectoryTest, ResumeNoneAlwaysStartsAnew) {
   start(args_);
   EXPECT_TRUE(decide(args_, "none").run_dir.filename().string().starts_with("v1-"));
@@ -92,11 +162,15 @@ TEST_F(RunDirectoryTest, WithoutVersionsAForeignFolderIsRefused) {
 TEST_F(RunDirectoryTest, TheLogIsCutBackToTheCheckpoint) {
   const fs::path run = start(args_);
   for (const char* step : {"1/4", "2/4", "3/4"}) append_log(run, {{"loss", 1.0}, {"global_step/max_steps", step}});
-  RunDecision decision{.run_dir = run, .checkpoint = run / "checkpoint-2"};
+  put_checkpoint(run, 2);
+  put_checkpoint(run, 3);
+  RunDecision decision{.run_dir = run, .checkpoint = run / "checkpoint-2", .step = 2};
   open_run(decision, args_);
   const std::string log = read_file(run / "logging.jsonl");
   EXPECT_NE(log.find("2/4"), std::string::npos);
   EXPECT_EQ(log.find("3/4"), std::string::npos);
+  EXPECT_TRUE(fs::exists(run / "checkpoint-2"));
+  EXPECT_FALSE(fs::exists(run / "checkpoint-3"));
 }
 
 TEST_F(RunDirectoryTest, TheBestStepHasTheLowestEvaluationLoss) {
