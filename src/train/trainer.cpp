@@ -14,6 +14,7 @@
 #include "apus/base/error.h"
 #include "apus/comm/status_exchange.h"
 #include "apus/train/log_line.h"
+#include "train/memory_sampler.h"
 
 namespace apus::train {
 namespace {
@@ -88,29 +89,33 @@ Trainer::Trainer(parallel::ShardedModel& model, std::shared_ptr<const Objective>
   APUS_CHECK(options_.logging_steps >= 1, ConfigError, "logging_steps must be at least 1, got ",
              options_.logging_steps);
   APUS_CHECK(options_.save_steps >= 0 && options_.eval_steps >= 0, ConfigError,
-             "save_steps and eval_steps must not be negative");
+             "save_steps and eval_steps must not be negative, got ", options_.save_steps, " and ", options_.eval_steps);
+  APUS_CHECK(options_.micro_batch_rows >= 1 && options_.eval_batch_rows >= 1 && options_.accumulation >= 1, ConfigError,
+             "micro_batch_rows, eval_batch_rows and accumulation must be at least 1, got ", options_.micro_batch_rows,
+             ", ", options_.eval_batch_rows, " and ", options_.accumulation);
 }
 
-Trainer::Exchange Trainer::exchange_header(const std::vector<data::Batch>& micro_batches, const std::string& error) {
+Trainer::Exchange Trainer::exchange_header(const std::vector<data::Batch>& micro_batches,
+                                           const std::optional<std::string>& error) {
   const at::Tensor header = at::zeros({4}, at::kLong);
   int64_t* values = header.mutable_data_ptr<int64_t>();
   for (const data::Batch& batch : micro_batches) values[0] += objective_->weight(batch);
   values[1] = tokens_of(micro_batches);
-  values[2] = error.empty() ? 0 : 1;
+  values[2] = error ? 1 : 0;
   values[3] = context_.stop && context_.stop->load() ? 1 : 0;
   model_.dp().all_reduce(header)->wait();
   if (values[2] > 0) {
-    comm::agree(model_.dp(), error.empty() ? std::nullopt : std::optional(error), {.what = "preparing a step"});
+    comm::agree(model_.dp(), error, {.what = "preparing a step"});
   }
   return {values[0], values[1], values[3] > 0};
 }
 
 StepReport Trainer::step(const std::vector<data::Batch>& micro_batches, double learning_rate) {
-  return run_step(micro_batches, learning_rate, "");
+  return run_step(micro_batches, learning_rate, std::nullopt);
 }
 
 StepReport Trainer::run_step(const std::vector<data::Batch>& micro_batches, double learning_rate,
-                             const std::string& error) {
+                             const std::optional<std::string>& error) {
   const Exchange header = exchange_header(micro_batches, error);
   const double divisor = static_cast<double>(std::max<int64_t>(header.weight, 1));
   std::vector<double> sums(1 + objective_->metric_names().size(), 0.0);
@@ -118,6 +123,7 @@ StepReport Trainer::run_step(const std::vector<data::Batch>& micro_batches, doub
     const bool last = index + 1 == micro_batches.size();
     const ObjectiveResult result = objective_->run(model_, micro_batches[index]);
     const at::Tensor loss = result.loss_sum.div(divisor);
+    memory_.sample();  // the activations are there now
     sums[0] += loss.item<double>();
     for (size_t metric = 0; metric < result.metric_sums.size(); ++metric) {
       sums[1 + metric] += result.metric_sums[metric] / divisor;
@@ -145,6 +151,21 @@ void Trainer::check_finite(const StepReport& report) const {
 }
 
 EvaluationReport Trainer::evaluate(const data::Dataset& dataset) {
+  EvaluationReport report;
+  stopping_peers([&] { report = evaluate_rows(dataset); });
+  return report;
+}
+
+void Trainer::stopping_peers(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    model_.dp().abort(error.what());
+    throw;
+  }
+}
+
+EvaluationReport Trainer::evaluate_rows(const data::Dataset& dataset) {
   at::NoGradGuard no_grad;
   const Clock::Duration start = context_.clock->steady_now();
   const int64_t world = model_.dp().size();
@@ -196,7 +217,8 @@ RunSummary Trainer::run(std::shared_ptr<const data::Dataset> train, std::shared_
                                          .prefetch_factor = options_.prefetch_factor,
                                          .collate = options_.collate,
                                          .start = run.state.cursor,
-                                         .steps = std::max<int64_t>(left, 0)});
+                                         .steps = std::max<int64_t>(left, 0),
+                                         .clock = context_.clock});
   run.schedule.emplace(optim::ScheduleOptions{
       .type = options_.lr_scheduler_type,
       .learning_rate = options_.update.lr,
@@ -204,7 +226,10 @@ RunSummary Trainer::run(std::shared_ptr<const data::Dataset> train, std::shared_
       .warmup_steps = optim::resolve_warmup_steps(run.state.max_steps, options_.warmup),
       .kwargs = options_.lr_scheduler_kwargs});
   run.start = context_.clock->steady_now();
-  while (run.state.global_step < run.state.max_steps && !run.stopped) run_one(run);
+  const MemorySampler sampler_thread(memory_);
+  stopping_peers([&] {
+    while (run.state.global_step < run.state.max_steps && !run.stopped) run_one(run);
+  });
   return {.steps = run.state.global_step,
           .last_loss = run.last_loss,
           .finished = run.state.global_step >= run.state.max_steps,
@@ -213,7 +238,7 @@ RunSummary Trainer::run(std::shared_ptr<const data::Dataset> train, std::shared_
 
 void Trainer::run_one(Run& run) {
   data::StepBatches batches;
-  std::string error;
+  std::optional<std::string> error;
   std::exception_ptr failure;
   try {
     batches = run.loader->next();
@@ -243,7 +268,7 @@ void Trainer::run_one(Run& run) {
   run.stopped = report.stop_requested;
   const auto due = [&](int64_t steps) { return steps > 0 && state.global_step % steps == 0; };
   if (due(options_.logging_steps) || last) log_step(run, report);
-  if (run.held_out && (due(options_.eval_steps) || last)) log_evaluation(run, evaluate(*run.held_out));
+  if (run.held_out && (due(options_.eval_steps) || last)) log_evaluation(run, evaluate_rows(*run.held_out));
   if (due(options_.save_steps) || last || run.stopped) save(run);
 }
 

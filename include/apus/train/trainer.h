@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -133,6 +134,7 @@ struct APUS_API RunSummary {
 /// step() runs one optimizer step over this rank's micro-batches; run() does the whole job over a dataset.
 /// Collectives: a step: one all_reduce of 32 bytes (weight, tokens, status, stop), the engine's own, one all_reduce
 ///              of 8 * (1 + metrics) bytes (the report). An evaluation: one all_reduce of 8 * (2 + metrics) bytes.
+/// Failure:     whatever one rank throws inside run() or evaluate() aborts the communicator, so that the others stop.
 /// Throws: DataError and the like from making batches, on the rank that failed; CommError with its message on
 ///         the others; Error if loss or gradient norm is not finite (on all ranks alike).
 class APUS_API Trainer final {
@@ -154,8 +156,11 @@ class APUS_API Trainer final {
   struct Run;
   struct Exchange;
 
-  Exchange exchange_header(const std::vector<data::Batch>& micro_batches, const std::string& error);
-  StepReport run_step(const std::vector<data::Batch>& micro_batches, double learning_rate, const std::string& error);
+  Exchange exchange_header(const std::vector<data::Batch>& micro_batches, const std::optional<std::string>& error);
+  StepReport run_step(const std::vector<data::Batch>& micro_batches, double learning_rate,
+                      const std::optional<std::string>& error);
+  EvaluationReport evaluate_rows(const data::Dataset& dataset);
+  void stopping_peers(const std::function<void()>& work);
   void check_finite(const StepReport& report) const;
   void run_one(Run& run);
   void log_step(Run& run, const StepReport& report);

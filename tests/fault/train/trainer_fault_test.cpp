@@ -87,6 +87,32 @@ TEST(TrainerFault, ARankThatThrowsInACollectiveStopsItsPeers) {
   for (const std::string& error : errors) EXPECT_NE(error.find("injected fault"), std::string::npos) << error;
 }
 
+TEST(TrainerFault, ACallbackThatThrowsOnOneRankStopsItsPeers) {
+  // The host does not abort here: the trainer does.
+  std::vector<std::string> errors(3);
+  const double seconds = seconds_of([&] {
+    run_ranks(3, [&](std::shared_ptr<comm::Communicator> dp) {
+      TinyRun run{.job = Job::kFullSft, .accumulation = 2, .steps = 10};
+      const auto model = tiny_model(run);
+      parallel::ShardedModel engine(*model, *dp, {});
+      SystemClock clock;
+      NullLogger logger;
+      train::TrainerContext context{.clock = &clock, .logger = &logger};
+      context.callbacks.on_step = [&](const train::StepReport& report) {
+        APUS_CHECK(dp->rank() != 1 || report.step < 3, Error, "callback broke");
+      };
+      train::Trainer trainer(engine, tiny_objective(run.job), tiny_options(run), context);
+      try {
+        trainer.run(tiny_rows(run.job, 24), nullptr);
+      } catch (const std::exception& error) {
+        errors[static_cast<size_t>(dp->rank())] = error.what();
+      }
+    });
+  });
+  EXPECT_LT(seconds, 10.0);
+  for (const std::string& error : errors) EXPECT_NE(error.find("callback broke"), std::string::npos) << error;
+}
+
 TEST(TrainerFault, ARankThatDoesNotArriveIsNamedAtTheDeadline) {
   std::vector<std::string> errors(3);
   const RankThreadsOptions quick{.timeout = std::chrono::seconds(2)};

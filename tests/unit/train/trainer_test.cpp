@@ -110,6 +110,9 @@ TEST_F(TrainerTest, BadCadencesAreRefused) {
   auto options = tiny_options(run_);
   options.logging_steps = 0;
   EXPECT_THROW(trainer(options), ConfigError);
+  options = tiny_options(run_);
+  options.eval_batch_rows = 0;
+  EXPECT_THROW(trainer(options), ConfigError);
 }
 
 TEST_F(TrainerTest, DpoNeedsAPositiveBetaAndAnAdapter) {
