@@ -10,17 +10,19 @@ namespace apus::cli {
 namespace {
 
 constexpr int64_t kDefaultRestarts = 3;
+constexpr int64_t kBeyond = 1'000'000'000;
 
 int64_t integer_or(const FlagValues& values, std::string_view name, int64_t fallback) {
   const FlagValue* value = values.find(name);
   return value != nullptr ? value->integer() : fallback;
 }
 
-/// A count of processes, machines or tries, or a port: a small number of at least `least`.
-int small_integer_or(const FlagValues& values, std::string_view name, int64_t fallback, int64_t least = 0) {
+/// A count of processes, machines or tries, or a port; which numbers make sense is launch::check_counts' to
+/// say.
+int small_integer_or(const FlagValues& values, std::string_view name, int64_t fallback) {
   const int64_t value = integer_or(values, name, fallback);
-  APUS_CHECK(value >= least && value <= 1'000'000, ConfigError, "--", name, " ", value, ": expected ", least,
-             " or more");
+  APUS_CHECK(value >= -kBeyond && value <= kBeyond, ConfigError, "--", name, " ", value,
+             " is beyond every machine: expected a small number");
   return static_cast<int>(value);
 }
 
@@ -36,8 +38,8 @@ int restarts(const FlagValues& values) {
 launch::LaunchOptions read_launch(const FlagValues& values, const Environment& environment) {
   launch::LaunchOptions options{.environment = environment};
   options.nproc_per_node =
-      small_integer_or(values, "nproc_per_node", environment.get_int("NPROC_PER_NODE").value_or(1), 1);
-  options.nnodes = small_integer_or(values, "nnodes", 1, 1);
+      small_integer_or(values, "nproc_per_node", environment.get_int("NPROC_PER_NODE").value_or(1));
+  options.nnodes = small_integer_or(values, "nnodes", 1);
   options.node_rank = small_integer_or(values, "node_rank", 0);
   options.master_port = small_integer_or(values, "master_port", 0);
   options.max_restarts = restarts(values);
@@ -61,6 +63,7 @@ int run_launch(const Call& call) {
                                       "` is not supported yet; dpo, rlhf and train are"));
   }
   launch::LaunchOptions options = read_launch(values, call.environment);
+  launch::check_counts(options);
   check_training(inner, options.nnodes * options.nproc_per_node);
   options.arguments = inner.arguments;
   return spawn_ranks(std::move(options));

@@ -20,6 +20,9 @@ namespace apus::launch {
 namespace {
 
 constexpr int kDefaultPort = 29500;
+/// More ranks a node than any machine has GPUs or CPUs: a slip of the keyboard, not a wish.
+constexpr int kMaxRanksPerNode = 1024;
+constexpr int kMaxNodes = 100'000;
 
 /// A folder below the system's temporary one, removed at the end.
 class ErrorFolder final {
@@ -40,26 +43,6 @@ class ErrorFolder final {
  private:
   std::filesystem::path path_;
 };
-
-void check_counts(const LaunchOptions& options) {
-  APUS_CHECK(options.nproc_per_node >= 1, ConfigError, "--nproc_per_node ", options.nproc_per_node,
-             ": expected 1 or more");
-  APUS_CHECK(options.nnodes >= 1, ConfigError, "--nnodes ", options.nnodes, ": expected 1 or more");
-  APUS_CHECK(options.node_rank >= 0 && options.node_rank < options.nnodes, ConfigError, "--node_rank ",
-             options.node_rank, " does not lie in 0 to ", options.nnodes - 1, " (--nnodes ", options.nnodes,
-             ")");
-  APUS_CHECK(options.master_port >= 0 && options.master_port <= 65535, ConfigError, "--master_port ",
-             options.master_port, ": expected 1 to 65535");
-  APUS_CHECK(options.max_restarts >= 0, ConfigError, "--max_restarts ", options.max_restarts,
-             ": expected 0 or more");
-  APUS_CHECK(options.nnodes == 1 || !options.master_addr.empty(), ConfigError, "--nnodes ", options.nnodes,
-             " needs --master_addr: the host name or address of node 0, the same on all nodes");
-  if (options.nnodes > 1 && options.max_restarts > 0) {
-    throw NotSupported(
-        detail::concat("--max_restarts over several nodes (--nnodes ", options.nnodes,
-                       ") is not supported yet; run the same command again on all nodes: it resumes"));
-  }
-}
 
 /// Throws if the port that the ranks shall meet at on this machine is taken.
 void check_port(const LaunchOptions& options) {
@@ -103,11 +86,33 @@ std::optional<FirstCause> run_attempt(const LaunchOptions& options, AttemptPlace
   }
   const std::vector<RankExit> exits = group.watch({.grace = options.grace, .signal = options.signal});
   if (std::ranges::none_of(exits, [](const RankExit& end) { return end.exit.failed(); })) return std::nullopt;
-  if (const auto stopped = stopped_by_signal(options, exits)) return stopped;
+  if (auto stopped = stopped_by_signal(options, exits)) return stopped;
   return find_first_cause(exits, collect_errors(folder.path()));
 }
 
 }  // namespace
+
+void check_counts(const LaunchOptions& options) {
+  APUS_CHECK(options.nproc_per_node >= 1 && options.nproc_per_node <= kMaxRanksPerNode, ConfigError,
+             "--nproc_per_node (or NPROC_PER_NODE) ", options.nproc_per_node, ": expected 1 to ",
+             kMaxRanksPerNode);
+  APUS_CHECK(options.nnodes >= 1 && options.nnodes <= kMaxNodes, ConfigError, "--nnodes ", options.nnodes,
+             ": expected 1 to ", kMaxNodes);
+  APUS_CHECK(options.node_rank >= 0 && options.node_rank < options.nnodes, ConfigError, "--node_rank ",
+             options.node_rank, " does not lie in 0 to ", options.nnodes - 1, " (--nnodes ", options.nnodes,
+             ")");
+  APUS_CHECK(options.master_port >= 0 && options.master_port <= 65535, ConfigError, "--master_port ",
+             options.master_port, ": expected 1 to 65535");
+  APUS_CHECK(options.max_restarts >= 0, ConfigError, "--max_restarts ", options.max_restarts,
+             ": expected 0 or more");
+  APUS_CHECK(options.nnodes == 1 || !options.master_addr.empty(), ConfigError, "--nnodes ", options.nnodes,
+             " needs --master_addr: the host name or address of node 0, the same on all nodes");
+  if (options.nnodes > 1 && options.max_restarts > 0) {
+    throw NotSupported(
+        detail::concat("--max_restarts over several nodes (--nnodes ", options.nnodes,
+                       ") is not supported yet; run the same command again on all nodes: it resumes"));
+  }
+}
 
 LocalLauncher::LocalLauncher(LaunchOptions options, Clock& clock, std::shared_ptr<Logger> logger)
     : options_(std::move(options)), clock_(clock), logger_(std::move(logger)) {

@@ -50,6 +50,10 @@ struct APUS_API LaunchResult {
   int attempts = 0;
 };
 
+/// Checks the numbers of a launch without starting anything.
+/// Throws:      ConfigError that names the flag; NotSupported for restarts over several nodes.
+APUS_API void check_counts(const LaunchOptions& options);
+
 /// Starts the ranks of one machine as processes, watches them, and tells which failed first.
 ///
 /// Every rank gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, MASTER_ADDR,

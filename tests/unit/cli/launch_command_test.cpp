@@ -27,11 +27,14 @@ TEST(LaunchCommand, CountsAreChecked) {
     flags.insert(flags.end(), job.begin(), job.end());
     return call(flags).error;
   };
-  EXPECT_NE(refusal({"--nproc_per_node", "0"}).find("--nproc_per_node 0: expected 1 or more"),
+  EXPECT_NE(refusal({"--nproc_per_node", "0"}).find(" 0: expected 1 to 1024"), std::string::npos);
+  EXPECT_NE(refusal({"--nproc_per_node", "-1"}).find(" -1: expected 1 to 1024"), std::string::npos);
+  EXPECT_NE(refusal({"--nnodes", "0"}).find("--nnodes 0: expected 1 to"), std::string::npos);
+  EXPECT_NE(refusal({"--nproc_per_node", "1000000"}).find("expected 1 to 1024"), std::string::npos);
+  EXPECT_NE(refusal({"--nproc_per_node=9223372036854775807"}).find("--nproc_per_node 9223372036854775807"),
             std::string::npos);
-  EXPECT_NE(refusal({"--nproc_per_node", "-1"}).find("--nproc_per_node -1: expected 1 or more"),
+  EXPECT_NE(refusal({"--nproc_per_node=65536", "--nnodes=65536", "--master_addr=a"}).find("65536: expected"),
             std::string::npos);
-  EXPECT_NE(refusal({"--nnodes", "0"}).find("--nnodes 0: expected 1 or more"), std::string::npos);
   EXPECT_NE(refusal({"--nnodes", "2"}).find("needs --master_addr"), std::string::npos);
   EXPECT_NE(refusal({"--nnodes=2", "--master_addr=a", "--restartable"}).find("not supported yet"),
             std::string::npos);

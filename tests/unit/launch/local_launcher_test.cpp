@@ -166,7 +166,7 @@ TEST_F(LocalLauncherTest, AFreePortThatIsGivenIsUsed) {
 
 TEST_F(LocalLauncherTest, CountsThatMakeNoSenseAreRefused) {
   LaunchOptions options = shell("exit 0", 0);
-  EXPECT_EQ(refusal(options), "--nproc_per_node 0: expected 1 or more");
+  EXPECT_EQ(refusal(options), "--nproc_per_node (or NPROC_PER_NODE) 0: expected 1 to 1024");
   options = shell("exit 0", 1);
   options.node_rank = 1;
   EXPECT_EQ(refusal(options), "--node_rank 1 does not lie in 0 to 0 (--nnodes 1)");
