@@ -49,7 +49,7 @@ class Arguments {
   /// Given and not none.
   bool is_set(size_t index) const { return has(index) && !at(index).is_none(); }
   const Value& at(size_t index) const { return *values_[index]; }
-  Value value(size_t index, Value otherwise) const { return has(index) ? at(index) : std::move(otherwise); }
+  Value value(size_t index, const Value& otherwise) const { return has(index) ? at(index) : otherwise; }
   bool flag(size_t index, bool otherwise) const { return has(index) ? truth(at(index)) : otherwise; }
   int64_t integer(size_t index, int64_t otherwise) const;
   /// The text of a str argument; throws type for any other value.
