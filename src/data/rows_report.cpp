@@ -11,6 +11,7 @@ using Entry = std::pair<std::string, const RowReport::Reason*>;
 /// The reasons, most frequent first, equal counts by name.
 std::vector<Entry> by_frequency(const std::map<std::string, RowReport::Reason>& reasons) {
   std::vector<Entry> sorted;
+  sorted.reserve(reasons.size());
   for (const auto& [kind, reason] : reasons) sorted.emplace_back(kind, &reason);
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const Entry& a, const Entry& b) { return a.second->count > b.second->count; });
