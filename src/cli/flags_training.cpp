@@ -39,7 +39,7 @@ std::vector<Flag> loop_flags() {
        acts("gradient_checkpointing", kBoolean, "auto",
             "recompute blocks in the backward pass (auto: true for now)"),
        acts("seed", kInteger, "42", "of the adapter's start"),
-       acts("data_seed", kInteger, "42", "of the order of rows; default: --seed"),
+       acts("data_seed", kInteger, "42", "of the order of rows"),
        not_yet("full_determinism", kBoolean, "false", "only deterministic kernels")});
 }
 

@@ -42,7 +42,8 @@ std::vector<std::string> take_words(std::span<const std::string> arguments, cons
   const size_t most = takes_several(flag.kind) ? arguments.size() : 1;
   while (at < arguments.size() && !is_flag(arguments[at]) && words.size() < most)
     words.push_back(arguments[at++]);
-  if (words.empty() && flag.kind == FlagKind::kBoolean) words = {"true"};
+  const bool may_be_bare = flag.kind == FlagKind::kBoolean || flag.status == FlagStatus::kNoEffect;
+  if (words.empty() && may_be_bare) words = {"true"};
   APUS_CHECK(!words.empty(), ConfigError, "--", flag.name, " needs a value");
   return words;
 }
@@ -88,7 +89,7 @@ void add_config(const std::string& path, const FlagTable& table, FlagValues& val
     const Flag& flag = known(table, key, " in " + path);
     APUS_CHECK(flag.name != "config", ConfigError, path, ": a configuration file cannot name another one");
     if (value.is_null()) continue;
-    from_file.add(flag.name, {.shown = key + " in " + path, .words = config_words(value)});
+    from_file.add(flag.name, {.shown = detail::concat(key, " in ", path), .words = config_words(value)});
   }
   for (const auto& [name, value] : from_file.all()) {
     if (!values.has(name)) values.add(name, value);
@@ -108,6 +109,14 @@ bool same_value(FlagKind kind, const FlagValue& value, const std::string& word) 
     return is_number && value.number() == other.number();
   }
   return lower(value.text()) == lower(word);
+}
+
+/// Whether a default is a value of the flag's kind, and not a word for what happens without one ("auto").
+bool is_literal(FlagKind kind, const std::string& text) {
+  if (kind == FlagKind::kBoolean) return text == "true" || text == "false";
+  if (kind != FlagKind::kInteger && kind != FlagKind::kNumber) return false;
+  const size_t digit = text.starts_with('-') ? 1 : 0;
+  return digit < text.size() && std::isdigit(static_cast<unsigned char>(text[digit])) != 0;
 }
 
 bool is_among(const Flag& flag, const FlagValue& value, const std::vector<std::string>& words) {
@@ -151,12 +160,14 @@ void check_value(const Flag& flag, const FlagValue& value) {
 }  // namespace
 
 bool says_default(const Flag& flag, const FlagValue& value) {
-  return lower(value.text()) == lower(flag.default_text);
+  return !is_literal(flag.kind, flag.default_text) && lower(value.text()) == lower(flag.default_text);
 }
 
 FlagValues parse_flags(const std::vector<std::string>& arguments, const FlagTable& table) {
   FlagValues values = from_arguments(arguments, table);
-  if (const FlagValue* config = values.find("config")) add_config(config->text(), table, values);
+  const FlagValue* config = values.find("config");
+  if (config != nullptr && !says_default(*table.find("config"), *config))
+    add_config(config->text(), table, values);
   for (const auto& [name, value] : values.all()) check_value(*table.find(name), value);
   return values;
 }

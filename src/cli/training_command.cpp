@@ -8,7 +8,8 @@
 namespace apus::cli {
 namespace {
 
-/// Carries given values into fields; a flag that was not given, or says its default, leaves its field alone.
+/// Carries given values into fields; a flag that was not given, or says none, auto or the like, leaves its
+/// field alone.
 class Binder {
  public:
   Binder(const FlagValues& values, const FlagTable& table) : values_(values), table_(table) {}

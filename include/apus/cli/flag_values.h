@@ -47,15 +47,16 @@ class APUS_API FlagValues final {
   std::map<std::string, FlagValue, std::less<>> values_;
 };
 
-/// Reads `--k v`, `--k=v`, `--k a b c` for lists and a bare `--k` for booleans, then the file of `--config`
-/// for what was not given. Every value is checked against its flag's kind and words. Throws: ConfigError: an
-/// unknown flag (naming the nearest), a value that is missing, of the wrong kind or
+/// Reads `--k v`, `--k=v`, `--k a b c` for lists and a bare `--k` for booleans and flags without effect, then
+/// the file of `--config` for what was not given. Every value is checked against its flag's kind and words.
+/// Throws: ConfigError: an unknown flag (naming the nearest), a value that is missing, of the wrong kind or
 ///              not among the flag's words, a flag given twice, a word that belongs to no flag;
 ///              NotSupported for a value that asks for what is not built yet; DataError, FileError for the
 ///              file.
 APUS_API FlagValues parse_flags(const std::vector<std::string>& arguments, const FlagTable& table);
 
-/// Whether the value is the default as the table words it ("none", "auto", "8"), so that it changes nothing.
+/// Whether the value is the word by which the table names what happens without one ("none", "auto"). A number
+/// or a boolean is never: it says the same as the default, but is given all the same.
 APUS_API bool says_default(const Flag& flag, const FlagValue& value);
 
 /// The one line that names the given flags without effect; empty if there are none.

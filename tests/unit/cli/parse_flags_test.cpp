@@ -46,6 +46,37 @@ TEST(ParseFlags, BooleansInAnyCaseAndBare) {
   EXPECT_FALSE(bare.find("bf16")->boolean());
 }
 
+TEST(ParseFlags, OnlyWordsAreDefaultsToBeSkipped) {
+  const FlagTable table = training_flags();
+  const auto skipped = [&](const std::string& name, const std::string& word) {
+    return says_default(*table.find(name), {.shown = "--" + name, .words = {word}});
+  };
+  for (const auto& [name, word] : std::vector<std::pair<std::string, std::string>>{
+           {"data_seed", "42"}, {"max_steps", "-1"}, {"adam_epsilon", "1e-8"}, {"strict", "false"}}) {
+    ASSERT_EQ(table.find(name)->default_text, word);
+    EXPECT_FALSE(skipped(name, word)) << name;
+  }
+  for (const auto& [name, word] : std::vector<std::pair<std::string, std::string>>{
+           {"save_total_limit", "None"}, {"gradient_checkpointing", "auto"}, {"bf16", "model's"}}) {
+    EXPECT_TRUE(skipped(name, word)) << name;
+  }
+}
+
+TEST(ParseFlags, ConfigNoneIsNoFile) {
+  const FlagValues values = parse({"--config", "none", "--seed", "1"});
+  EXPECT_EQ(values.find("seed")->integer(), 1);
+  EXPECT_FALSE(values.has("model"));
+}
+
+TEST(ParseFlags, FlagsWithoutEffectTakeOneWordOrNone) {
+  const FlagValues values = parse({"--trust_remote_code", "--use_hf", "true", "--attn_impl"});
+  EXPECT_EQ(no_effect_line(values, training_flags()),
+            "Without effect here, meant for Python programs: --attn_impl, --trust_remote_code, --use_hf");
+  EXPECT_NE(refusal<ConfigError>({"--use_hf", "true", "false"}).find("'false' belongs to no flag"),
+            std::string::npos);
+  EXPECT_EQ(refusal<ConfigError>({"--seed"}), "--seed needs a value");
+}
+
 TEST(ParseFlags, ListsByCommasOrSpaces) {
   const Words projections = {"q_proj", "v_proj", "k_proj"};
   EXPECT_EQ(parse({"--target_modules", "q_proj,v_proj,k_proj"}).find("target_modules")->list(), projections);

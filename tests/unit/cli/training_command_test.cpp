@@ -58,7 +58,7 @@ TEST(TrainingCommand, EveryActingFlagReachesTheJob) {
   const FlagTable table = training_flags();
   for (const Flag& flag : table.flags()) {
     const bool beside = flag.name == "config" || flag.name == "rlhf_type" || flag.name == "device_map" ||
-                        flag.name == "ddp_backend";
+                        flag.name == "ddp_backend" || flag.name == "bf16";
     if (flag.status != FlagStatus::kActs || beside) continue;
     std::string word = words.contains(flag.name) ? words.at(flag.name) : "77";
     if (flag.kind == FlagKind::kBoolean) word = before.at(flag.name) == true ? "false" : "true";
@@ -68,6 +68,12 @@ TEST(TrainingCommand, EveryActingFlagReachesTheJob) {
       if (key != flag.name) EXPECT_EQ(value, before.at(key)) << "--" << flag.name << " changed " << key;
     }
   }
+}
+
+TEST(TrainingCommand, Bf16IsAnotherWordForTheDtype) {
+  EXPECT_EQ(parse_training_command({"--bf16", "true"}).job.bf16, true);
+  EXPECT_EQ(parse_training_command({"--bf16", "false"}).job.bf16, false);
+  EXPECT_FALSE(parse_training_command({}).job.bf16.has_value());
 }
 
 TEST(TrainingCommand, TheMainJobsFlagsAreTakenUnchanged) {
@@ -140,6 +146,19 @@ TEST(TrainingCommand, WordsOfTheTableMeanTheDefault) {
       arguments_of({"--save_total_limit", "none", "--target_modules", "all-linear", "--deepspeed", "none",
                     "--gradient_checkpointing", "auto", "--torch_dtype", "auto", "--adapters", "none"}),
       before);
+}
+
+TEST(TrainingCommand, AGivenValueIsBoundThoughItIsTheDefault) {
+  const train::DpoJobOptions seeds = parse_training_command({"--seed", "7", "--data_seed", "42"}).job;
+  EXPECT_EQ(seeds.seed, 7);
+  EXPECT_EQ(seeds.data_seed, 42);
+  EXPECT_EQ(
+      train::resolve_dpo_job(
+          parse_training_command({"--model", "m", "--dataset", "d", "--seed", "7", "--data_seed", "42"}).job,
+          1)
+          .data_seed,
+      42);
+  EXPECT_FALSE(parse_training_command({"--seed", "7"}).job.data_seed.has_value());
 }
 
 TEST(TrainingCommand, DtypesHaveOtherSpellings) {
