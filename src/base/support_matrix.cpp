@@ -59,6 +59,8 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
     {"file", "JSON Lines", kYes, "several files, `FILE#N`"},
     {"file", "JSON arrays, gzip, zstd, csv, parquet", kNotYet, ""},
     {"file", "safetensors", kYes, "single and sharded, memory-mapped"},
+    {"file", "models by hub id", kYes,
+     "from the local caches of Hugging Face and ModelScope; apus never goes online"},
     {"file", "pickle (`*.bin`)", kNo, "runs code; refused with the command that converts it"},
     {"file", "quantised model folders", kNotYet, "`quantization_config` in config.json is refused"},
 

@@ -11,6 +11,7 @@
 #include "apus/launch/rank_error.h"
 #include "cli/compute_threads.h"
 #include "cli/console.h"
+#include "cli/model_folder.h"
 #include "cli/signals.h"
 #include "cli/spawn.h"
 
@@ -30,6 +31,12 @@ void check_task(const Call& call, const TrainingCommand& command) {
   }
 }
 
+/// Checks the job, and puts a folder for a hub id; the run's folder keeps the name that was given.
+void settle_model(train::DpoJobOptions& job, int world, const Environment& environment) {
+  job.output_dir = train::resolve_dpo_job(job, world).output_dir;
+  job.model = resolve_model_folder(job.model, environment);
+}
+
 /// One rank of a training command.
 class RankRun final {
  public:
@@ -42,8 +49,8 @@ class RankRun final {
     try {
       command = prepare();
     } catch (const std::exception& error) {
-      // The same in all ranks: one of them says it.
-      return fail(error, launch_.rank == 0);
+      // The same in all ranks, as a rule: where somebody collects the errors, one rank says it.
+      return fail(error, launch_.rank == 0 || !launch::collects_errors(call_.environment));
     }
     try {
       const train::JobSummary summary = train(command, signals);
@@ -58,7 +65,7 @@ class RankRun final {
     TrainingCommand command = parse_training_command(call_.flags());
     check_world(command, launch_.world_size);
     check_task(call_, command);
-    train::resolve_dpo_job(command.job, launch_.world_size);
+    settle_model(command.job, launch_.world_size, call_.environment);
     const std::string device = choose_device(command, survey_gpus(call_.environment));
     set_compute_threads(compute_threads(call_.environment, launch_.local_world_size));
     if (launch_.rank != 0) return command;
@@ -117,10 +124,10 @@ class RankRun final {
 }  // namespace
 
 void check_training(const Call& call, int world) {
-  const TrainingCommand command = parse_training_command(call.flags());
+  TrainingCommand command = parse_training_command(call.flags());
   check_world(command, world);
   check_task(call, command);
-  train::resolve_dpo_job(command.job, world);
+  settle_model(command.job, world, call.environment);
   choose_device(command, survey_gpus(call.environment));
 }
 

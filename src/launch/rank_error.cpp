@@ -11,6 +11,8 @@
 namespace apus::launch {
 namespace {
 
+constexpr const char* kTorchrunVariable = "TORCHELASTIC_ERROR_FILE";
+
 const char* kind_name(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::kOwn:
@@ -86,12 +88,17 @@ RankError describe_error(int rank, const std::exception& error, const Clock& clo
 
 void leave_error(const Environment& environment, const RankError& error) noexcept {
   const std::string folder = environment.get_or(kErrorFolderVariable, "");
-  const std::string torchrun_file = environment.get_or("TORCHELASTIC_ERROR_FILE", "");
+  const std::string torchrun_file = environment.get_or(kTorchrunVariable, "");
   if (!folder.empty()) {
     write_quietly(std::filesystem::path(folder) / ("rank-" + std::to_string(error.rank) + ".json"),
                   own_form(error));
   }
   if (!torchrun_file.empty()) write_quietly(torchrun_file, torchrun_form(error));
+}
+
+bool collects_errors(const Environment& environment) {
+  return !environment.get_or(kErrorFolderVariable, "").empty() ||
+         !environment.get_or(kTorchrunVariable, "").empty();
 }
 
 std::vector<RankError> collect_errors(const std::filesystem::path& folder) {

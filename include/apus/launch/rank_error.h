@@ -50,6 +50,9 @@ APUS_API RankError describe_error(int rank, const std::exception& error, const C
 /// throws: the error itself matters more than the note about it.
 APUS_API void leave_error(const Environment& environment, const RankError& error) noexcept;
 
+/// Whether leave_error() leaves anything: somebody has asked for the errors of ranks.
+APUS_API bool collects_errors(const Environment& environment);
+
 /// All errors left in a folder, the earliest first. Files that are not whole are passed over.
 APUS_API std::vector<RankError> collect_errors(const std::filesystem::path& folder);
 

@@ -15,13 +15,37 @@ TEST(TrainingRun, FlagsAreCheckedBeforeRanksAreStarted) {
   EXPECT_EQ(outcome.error, "error: unknown flag --lora_rnak (did you mean 'lora_rank'?)\n");
 }
 
-TEST(TrainingRun, OnlyRankZeroRepeatsAnErrorThatAllHave) {
-  const Environment first(Environment::Map{{"RANK", "0"}, {"WORLD_SIZE", "2"}});
-  const Environment second(Environment::Map{{"RANK", "1"}, {"WORLD_SIZE", "2"}});
-  EXPECT_EQ(call({"dpo", "--seed", "x"}, first).error.find("error: --seed"), 0u);
-  const Outcome quiet = call({"dpo", "--seed", "x"}, second);
-  EXPECT_EQ(quiet.error, "");
-  EXPECT_EQ(quiet.code, 2);
+TEST(TrainingRun, OnlyRankZeroRepeatsAnErrorThatIsCollected) {
+  const TemporaryFolder folder;
+  for (const Environment::Map& collector :
+       {Environment::Map{{"APUS_ERROR_DIR", folder.path().string()}},
+        Environment::Map{{"TORCHELASTIC_ERROR_FILE", (folder / "error.json").string()}}}) {
+    Environment ranks(collector);
+    ranks.set("WORLD_SIZE", "2");
+    ranks.set("RANK", "0");
+    EXPECT_EQ(call({"dpo", "--seed", "x"}, ranks).error.find("error: --seed"), 0u);
+    ranks.set("RANK", "1");
+    const Outcome quiet = call({"dpo", "--seed", "x"}, ranks);
+    EXPECT_EQ(quiet.error, "");
+    EXPECT_EQ(quiet.code, 2);
+  }
+}
+
+TEST(TrainingRun, ARankWhoseErrorNobodyCollectsSaysIt) {
+  Environment second(Environment::Map{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"OMP_NUM_THREADS", "0"}});
+  const Outcome outcome = call({"dpo", "--model", "m", "--dataset", "d", "--ddp_backend", "gloo"}, second);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.error.find("[rank 1] error: OMP_NUM_THREADS"), 0u) << outcome.error;
+}
+
+TEST(TrainingRun, AHubIdThatNoCacheHasIsRefusedBeforeRanksAreStarted) {
+  const TemporaryFolder home;
+  const Environment several(Environment::Map{{"NPROC_PER_NODE", "4"}, {"HOME", home.path().string()}});
+  const Outcome outcome =
+      call({"dpo", "--model", "Qwen/Qwen2.5-7B", "--dataset", "d", "--ddp_backend", "gloo"}, several);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.error.find("error: --model Qwen/Qwen2.5-7B is neither a folder nor"), 0u)
+      << outcome.error;
 }
 
 TEST(TrainingRun, TheCheckBeforeStartingKnowsTheWorld) {

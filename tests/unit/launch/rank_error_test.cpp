@@ -77,5 +77,12 @@ TEST(RankError, DescribesAnExceptionWithItsTime) {
   EXPECT_EQ(error.message, "lost");
 }
 
+TEST(RankError, ErrorsAreCollectedWhereAVariableSaysSo) {
+  EXPECT_FALSE(collects_errors(Environment()));
+  EXPECT_FALSE(collects_errors(Environment(Environment::Map{{"APUS_ERROR_DIR", ""}})));
+  EXPECT_TRUE(collects_errors(Environment(Environment::Map{{"APUS_ERROR_DIR", "/d"}})));
+  EXPECT_TRUE(collects_errors(Environment(Environment::Map{{"TORCHELASTIC_ERROR_FILE", "/f"}})));
+}
+
 }  // namespace
 }  // namespace apus::launch
