@@ -12,6 +12,7 @@
 #include "apus/checkpoint/manifest.h"
 #include "apus/checkpoint/optimizer_shard.h"
 #include "apus/comm/agreed_phase.h"
+#include "checkpoint/replace_folder.h"
 
 namespace apus::checkpoint {
 namespace {
@@ -19,25 +20,101 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kPartial = ".partial";
+constexpr std::string_view kOld = ".old";
 
-void commit(const fs::path& partial, const fs::path& final_path, int world) {
-  write_manifest(partial, world);
-  if (fs::exists(final_path)) {
-    const fs::path old = final_path.string() + ".old";
-    fs::remove_all(old);
-    fs::rename(final_path, old);
-    fs::rename(partial, final_path);
-    fs::remove_all(old);
-  } else {
-    fs::rename(partial, final_path);
-  }
-  sync_directory(final_path.parent_path());
+constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;  // headers, JSON files, the manifest
+
+std::string mebibytes(int64_t bytes) {
+  const int64_t tenths = (bytes * 10 + (int64_t{1} << 20) - 1) >> 20;
+  return detail::concat(tenths / 10, ".", tenths % 10, " MiB");
 }
 
-/// Removes what a failed save left, on rank 0, and never throws.
-void discard(const fs::path& partial) {
+/// All ranks write to one file system, so one look counts for all. `shard_bytes`: of one rank; all are equal.
+void require_space(const fs::path& folder, int64_t shard_bytes, int world, const CheckpointContents& contents,
+                   const std::vector<nn::NamedParameter>& masters) {
+  int64_t weights = 0;
+  for (const nn::NamedParameter& master : masters) weights += static_cast<int64_t>(master.tensor.nbytes());
+  const int64_t needed = shard_bytes * world + weights + kSmallFilesBytes;
+  const int64_t free = contents.free_space ? contents.free_space(folder) : free_bytes(folder);
+  if (free >= needed) return;
+  throw CheckpointError(folder.string(), "",
+                        detail::concat("a checkpoint needs ", mebibytes(needed), " (", world, " x ", shard_bytes,
+                                       " bytes of optimizer states, ", weights, " of weights, ", kSmallFilesBytes,
+                                       " for the rest), only ", mebibytes(free),
+                                       " are free; make room, lower --save_total_limit or choose another --output_dir"));
+}
+
+/// A rank on another node may have written to a disk of its own.
+void require_all_shards(const fs::path& partial, int world) {
+  for (int rank = 0; rank < world; ++rank) {
+    const fs::path shard = partial / optimizer_shard_name(rank, world);
+    if (fs::exists(shard)) continue;
+    throw CheckpointError(shard.string(), "",
+                          detail::concat("rank ", rank, " has written it, but rank 0 does not see it; --output_dir must "
+                                         "be on storage that all nodes share"));
+  }
+}
+
+void commit(const fs::path& partial, const fs::path& final_path, int world) {
+  require_all_shards(partial, world);
+  write_manifest(partial, world);
+  replace_folder(partial, final_path);
+}
+
+/// Removes what a failed save left, and never throws. The other ranks only take away their own shards, and the
+/// folders if these are now empty: they are where storage is not shared.
+void discard(const fs::path& partial, int rank, int world) {
   std::error_code ignored;
-  fs::remove_all(partial, ignored);
+  if (rank == 0) {
+    fs::remove_all(partial, ignored);
+    return;
+  }
+  fs::path path = partial / optimizer_shard_name(rank, world);
+  for (int up = 0; up < 3; ++up, path = path.parent_path()) fs::remove(path, ignored);
+}
+
+/// The step of "checkpoint-<step><suffix>".
+std::optional<int64_t> step_of(const std::string& name, std::string_view suffix) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(suffix)) return std::nullopt;
+  if (name.size() < kPrefix.size() + suffix.size()) return std::nullopt;
+  const std::string digits = name.substr(kPrefix.size(), name.size() - kPrefix.size() - suffix.size());
+  const bool is_number = !digits.empty() && digits.size() < 18 &&
+                         std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!is_number) return std::nullopt;
+  return std::stoll(digits);
+}
+
+/// Folders named "checkpoint-<step><suffix>", sorted by name; none if `parent` does not exist.
+std::vector<FoundCheckpoint> folders_of(const fs::path& parent, std::string_view suffix) {
+  std::vector<FoundCheckpoint> found;
+  if (!fs::is_directory(parent)) return found;
+  for (const auto& entry : fs::directory_iterator(parent)) {
+    const std::optional<int64_t> step = step_of(entry.path().filename().string(), suffix);
+    if (step && entry.is_directory()) found.push_back({*step, entry.path()});
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  return found;
+}
+
+void recover_all(const fs::path& parent) {
+  for (const FoundCheckpoint& old : folders_of(parent, kOld)) recover_replaced(fs::path(old.path).replace_extension());
+}
+
+/// The manifest, once the files that this rank reads are sound; another world's is for the caller to refuse.
+Manifest undamaged(const fs::path& checkpoint, int rank, int world) {
+  try {
+    Manifest manifest = read_manifest(checkpoint);
+    if (manifest.world == world) {
+      verify_file(checkpoint, manifest, optimizer_shard_name(rank, world));
+      verify_file(checkpoint, manifest, "trainer_state.json");
+    }
+    return manifest;
+  } catch (const Error& error) {
+    throw CheckpointError(checkpoint.string(), "",
+                          detail::concat("is damaged: ", error.what(),
+                                         "; remove this folder to resume from the checkpoint before it"));
+  }
 }
 
 }  // namespace
@@ -47,25 +124,26 @@ fs::path save_checkpoint(const fs::path& parent, int64_t step, parallel::Sharded
   comm::Communicator& dp = model.dp();
   const bool first = dp.rank() == 0;
   const fs::path final_path = parent / (std::string(kPrefix) + std::to_string(step));
-  const fs::path partial = final_path.string() + ".partial";
+  const fs::path partial = final_path.string() + std::string(kPartial);
   const std::vector<nn::NamedParameter> masters = model.gather_masters();
   try {
-    comm::run_agreed(dp, "creating " + partial.string(), [&] {
+    comm::run_agreed(dp, "creating " + partial.filename().string(), [&] {
       if (!first) return;
       fs::remove_all(partial);
       ensure_directory(partial);
+      require_space(partial, optimizer_shard_bytes(model.optimizer_states()), dp.size(), contents, masters);
     });
-    comm::run_agreed(dp, "writing " + partial.string(), [&] {
+    comm::run_agreed(dp, "writing " + partial.filename().string(), [&] {
       write_optimizer_shard(partial, dp.rank(), dp.size(), model.updates(), model.optimizer_states());
       if (!first) return;
       contents.write_weights(partial, masters);
       write_file_atomic(partial / "trainer_state.json", dump_json(contents.trainer_state(), {.indent = 2}) + "\n");
     });
-    comm::run_agreed(dp, "finishing " + final_path.string(), [&] {
+    comm::run_agreed(dp, "finishing " + final_path.filename().string(), [&] {
       if (first) commit(partial, final_path, dp.size());
     });
   } catch (const std::exception&) {
-    if (first) discard(partial);
+    discard(partial, dp.rank(), dp.size());
     throw;
   }
   return final_path;
@@ -76,14 +154,12 @@ std::string load_checkpoint(const fs::path& checkpoint, parallel::ShardedModel& 
   std::string state;
   int64_t updates = 0;
   comm::run_agreed(dp, "loading " + checkpoint.string(), [&] {
-    const Manifest manifest = read_manifest(checkpoint);
+    const Manifest manifest = undamaged(checkpoint, dp.rank(), dp.size());
     if (manifest.world != dp.size()) {
       throw CheckpointError(checkpoint.string(), "",
                             detail::concat("was written by ", manifest.world, " ranks, this run has ", dp.size(),
                                            "; start it with ", manifest.world, " ranks, or into another output_dir"));
     }
-    verify_file(checkpoint, manifest, optimizer_shard_name(dp.rank(), dp.size()));
-    verify_file(checkpoint, manifest, "trainer_state.json");
     updates = read_optimizer_shard(checkpoint, dp.rank(), dp.size(), model.optimizer_states());
     state = read_file(checkpoint / "trainer_state.json");
   });
@@ -92,23 +168,42 @@ std::string load_checkpoint(const fs::path& checkpoint, parallel::ShardedModel& 
 }
 
 std::vector<FoundCheckpoint> whole_checkpoints(const fs::path& parent) {
-  std::vector<FoundCheckpoint> found;
-  if (!fs::is_directory(parent)) return found;
-  for (const auto& entry : fs::directory_iterator(parent)) {
-    const std::string name = entry.path().filename().string();
-    const std::string digits = name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : "";
-    const bool is_number = !digits.empty() && digits.size() < 18 &&
-                           std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (!entry.is_directory() || !is_number) continue;
+  recover_all(parent);
+  std::vector<FoundCheckpoint> found = folders_of(parent, "");
+  std::erase_if(found, [](const FoundCheckpoint& checkpoint) {
     try {
-      read_manifest(entry.path());
-      found.push_back({std::stoll(digits), entry.path()});
+      read_manifest(checkpoint.path);
+      return false;
     } catch (const Error&) {
-      continue;  // not whole: an older one will do
+      return true;  // not whole: an older one will do
+    }
+  });
+  return found;
+}
+
+std::optional<std::string> damage_of(const fs::path& checkpoint) {
+  try {
+    const Manifest manifest = read_manifest(checkpoint);
+    for (const ManifestEntry& entry : manifest.files) verify_file(checkpoint, manifest, entry.name);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::vector<fs::path> sweep_leftovers(const fs::path& parent) {
+  recover_all(parent);
+  std::vector<fs::path> removed;
+  for (const std::string_view suffix : {kPartial, kOld}) {
+    for (const FoundCheckpoint& left : folders_of(parent, suffix)) {
+      std::error_code code;
+      fs::remove_all(left.path, code);
+      if (code) throw FileError("remove", left.path, code.value());
+      removed.push_back(left.path);
     }
   }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
-  return found;
+  std::sort(removed.begin(), removed.end());
+  return removed;
 }
 
 }  // namespace apus::checkpoint

@@ -56,6 +56,14 @@ std::string optimizer_shard_name(int rank, int world) {
   return buffer.data();
 }
 
+int64_t optimizer_shard_bytes(const std::vector<parallel::GroupState>& states) {
+  int64_t bytes = 0;
+  for (const parallel::GroupState& state : states) {
+    for (const auto& [suffix, tensor] : tensors_of(state)) bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  return bytes;
+}
+
 void write_optimizer_shard(const fs::path& folder, int rank, int world, int64_t updates,
                            const std::vector<parallel::GroupState>& states) {
   std::vector<TensorView> views;

@@ -13,6 +13,9 @@ namespace apus::checkpoint {
 /// "optimizer/rank-00002-of-00004.safetensors"
 APUS_API std::string optimizer_shard_name(int rank, int world);
 
+/// Bytes of the tensors in one rank's shard: 12 for each element that it owns.
+APUS_API int64_t optimizer_shard_bytes(const std::vector<parallel::GroupState>& states);
+
 /// Writes one rank's masters and moments below `folder`: for each group the fp32 tensors GROUP.master,
 /// GROUP.exp_avg, GROUP.exp_avg_sq over the rank's own range, whatever the policy. Metadata: world, rank,
 /// updates, and each group's layout fingerprint and padded size.

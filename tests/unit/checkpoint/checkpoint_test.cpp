@@ -7,6 +7,7 @@
 #include "apus/base/error.h"
 #include "apus/base/file.h"
 #include "apus/checkpoint/optimizer_shard.h"
+#include "tests/support/rank_threads.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/tiny_batches.h"
 
@@ -80,6 +81,159 @@ TEST_F(CheckpointTest, AnotherModelsShardIsRefused) {
   } catch (const CheckpointError& error) {
     EXPECT_NE(std::string(error.what()).find("other trainable parameters"), std::string::npos) << error.what();
   }
+}
+
+/// Flips the last byte of a file: its size stays.
+void damage(const fs::path& file) {
+  std::string bytes = read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file_atomic(file, bytes);
+}
+
+TEST_F(CheckpointTest, DamageOfFindsAChangedByteInAnyFile) {
+  const fs::path path = save_checkpoint(out_.path(), 7, engine_, contents());
+  EXPECT_EQ(damage_of(path), std::nullopt);
+  damage(path / "weights.txt");
+  EXPECT_NE(damage_of(path).value_or("").find("weights.txt"), std::string::npos) << damage_of(path).value_or("");
+  EXPECT_NE(damage_of(path).value_or("").find("SHA-256"), std::string::npos);
+  EXPECT_EQ(whole_checkpoints(out_.path()).size(), 1u);  // sizes are right
+  fs::remove(path / "checkpoint.json");
+  EXPECT_NE(damage_of(path).value_or("").find("never finished"), std::string::npos);
+  write_file_atomic(path / "checkpoint.json", "{broken");
+  EXPECT_TRUE(damage_of(path).has_value());
+}
+
+TEST_F(CheckpointTest, LoadingADamagedOneNamesTheRemedy) {
+  const fs::path path = save_checkpoint(out_.path(), 7, engine_, contents());
+  for (const std::string& name : {optimizer_shard_name(0, 1), std::string("checkpoint.json")}) {
+    damage(path / name);
+    try {
+      load_checkpoint(path, engine_);
+      ADD_FAILURE() << "loaded with a damaged " << name;
+    } catch (const CheckpointError& error) {
+      const std::string text = error.what();
+      EXPECT_TRUE(text.starts_with(path.string() + ": is damaged: ")) << text;
+      EXPECT_NE(text.find(name), std::string::npos) << text;
+      EXPECT_NE(text.find("remove this folder to resume from the checkpoint before it"), std::string::npos) << text;
+    }
+  }
+}
+
+TEST_F(CheckpointTest, AReplacementThatWasCutOffIsFoundAgain) {
+  const fs::path path = save_checkpoint(out_.path(), 7, engine_, contents());
+  fs::rename(path, path.string() + ".old");
+  const auto found = whole_checkpoints(out_.path());
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].path, path);
+  EXPECT_NO_THROW(load_checkpoint(found[0].path, engine_));
+}
+
+TEST_F(CheckpointTest, SavingAgainReplacesAndLeavesNoOther) {
+  save_checkpoint(out_.path(), 7, engine_, contents());
+  auto other = contents();
+  other.trainer_state = [] { return nlohmann::ordered_json{{"step", 8}}; };
+  const fs::path path = save_checkpoint(out_.path(), 7, engine_, other);
+  EXPECT_EQ(nlohmann::json::parse(load_checkpoint(path, engine_)).at("step"), 8);
+  EXPECT_EQ(std::distance(fs::directory_iterator(out_.path()), fs::directory_iterator()), 1);
+}
+
+TEST_F(CheckpointTest, SweepRemovesLeftoversAndNothingElse) {
+  const fs::path seven = save_checkpoint(out_.path(), 7, engine_, contents());
+  const fs::path eight = save_checkpoint(out_.path(), 8, engine_, contents());
+  fs::rename(eight, eight.string() + ".old");
+  for (const char* name : {"checkpoint-7.old", "checkpoint-7.partial", "checkpoint-9.partial/optimizer",
+                           "checkpoint-x.partial", "mine.old", "checkpoint-9.partial.old"}) {
+    fs::create_directories(out_ / name);
+  }
+  const std::vector<fs::path> expected = {out_ / "checkpoint-7.old", out_ / "checkpoint-7.partial",
+                                          out_ / "checkpoint-9.partial"};
+  EXPECT_EQ(sweep_leftovers(out_.path()), expected);
+  for (const fs::path& path : expected) EXPECT_FALSE(fs::exists(path)) << path;
+  for (const char* name : {"checkpoint-x.partial", "mine.old", "checkpoint-9.partial.old"}) {
+    EXPECT_TRUE(fs::exists(out_ / name)) << name;
+  }
+  EXPECT_EQ(damage_of(seven), std::nullopt);
+  EXPECT_EQ(damage_of(eight), std::nullopt);
+  EXPECT_TRUE(sweep_leftovers(out_ / "nowhere").empty());
+}
+
+TEST_F(CheckpointTest, TooLittleSpaceIsSaidBeforeAnythingIsWritten) {
+  int64_t weights = 0;
+  for (const auto& master : engine_.gather_masters()) weights += static_cast<int64_t>(master.tensor.nbytes());
+  int64_t owned = 0;
+  for (const auto& state : engine_.optimizer_states()) owned += state.owned.size();
+  EXPECT_EQ(optimizer_shard_bytes(engine_.optimizer_states()), 12 * owned);
+  const int64_t needed = 12 * owned + weights + (1 << 20);
+  auto tight = contents();
+  bool wrote = false;
+  tight.write_weights = [&](const fs::path&, const auto&) { wrote = true; };
+  tight.free_space = [&](const fs::path&) { return needed - 1; };
+  try {
+    save_checkpoint(out_.path(), 7, engine_, tight);
+    FAIL() << "saved without space";
+  } catch (const CheckpointError& error) {
+    const std::string text = error.what();
+    for (const std::string& part : {(out_ / "checkpoint-7").string(), std::string("a checkpoint needs "),
+                                   std::to_string(12 * owned), std::to_string(weights), std::string("--output_dir"),
+                                   std::string("--save_total_limit")}) {
+      EXPECT_NE(text.find(part), std::string::npos) << text << " lacks " << part;
+    }
+  }
+  EXPECT_FALSE(wrote);
+  EXPECT_TRUE(fs::is_empty(out_.path()));
+  tight.free_space = [&](const fs::path&) { return needed; };
+  EXPECT_NO_THROW(save_checkpoint(out_.path(), 7, engine_, tight));
+}
+
+TEST(CheckpointOfTwoRanks, TheSpaceOfAllRanksShardsIsAskedFor) {
+  const auto dp = comm::make_fake_communicator({.rank = 0, .size = 2});
+  const auto model = testing::tiny_qwen2();
+  parallel::ShardedModel engine(*model, *dp, {.policy = parallel::Zero2()});
+  const int64_t shard = optimizer_shard_bytes(engine.optimizer_states());
+  const testing::ScratchFolder out;
+  try {
+    save_checkpoint(out.path(), 1, engine, {.write_weights = [](const fs::path&, const auto&) {},
+                                            .trainer_state = [] { return nlohmann::ordered_json{}; },
+                                            .free_space = [](const fs::path&) { return int64_t{0}; }});
+    FAIL() << "saved without space";
+  } catch (const CheckpointError& error) {
+    EXPECT_NE(std::string(error.what()).find(detail::concat("2 x ", shard, " bytes")), std::string::npos)
+        << error.what();
+  }
+}
+
+/// What each of two ranks got from saving step 1 into its own `parents[rank]`.
+std::vector<std::string> save_on_two_ranks(const std::vector<fs::path>& parents) {
+  std::vector<std::string> got(2);
+  testing::run_ranks(2, [&](std::shared_ptr<comm::Communicator> dp) {
+    const auto model = testing::tiny_qwen2();
+    parallel::ShardedModel engine(*model, *dp, {.policy = parallel::Zero2()});
+    try {
+      save_checkpoint(parents[dp->rank()], 1, engine,
+                      {.write_weights = [](const fs::path&, const auto&) {},
+                       .trainer_state = [] { return nlohmann::ordered_json{}; }});
+    } catch (const Error& error) {
+      got[dp->rank()] = error.what();
+    }
+  });
+  return got;
+}
+
+TEST(CheckpointOfTwoRanks, DisksOfTheirOwnAreRefusedAndLeftClean) {
+  const testing::ScratchFolder first;
+  const testing::ScratchFolder second;
+  for (const std::string& text : save_on_two_ranks({first.path(), second.path()})) {
+    EXPECT_NE(text.find("rank 1 has written it, but rank 0 does not see it"), std::string::npos) << text;
+    EXPECT_NE(text.find("--output_dir must be on storage that all nodes share"), std::string::npos) << text;
+  }
+  EXPECT_TRUE(fs::is_empty(first.path()));
+  EXPECT_TRUE(fs::is_empty(second.path()));
+}
+
+TEST(CheckpointOfTwoRanks, OneSharedFolderHoldsBothShards) {
+  const testing::ScratchFolder out;
+  EXPECT_EQ(save_on_two_ranks({out.path(), out.path()}), (std::vector<std::string>{"", ""}));
+  for (int rank : {0, 1}) EXPECT_TRUE(fs::exists(out.path() / "checkpoint-1" / optimizer_shard_name(rank, 2)));
 }
 
 TEST_F(CheckpointTest, ShardNamesSortByRank) {
