@@ -21,7 +21,8 @@ enum class MicroBatchPlace { kNotLast, kLast };
 /// Collectives: grad_shard: one reduce_scatter of 4G bytes a group and micro-batch. Otherwise one all_reduce of
 ///              4G bytes a group, in the last micro-batch of a step only. Groups in list order on every rank,
 ///              whatever the data: the GradSink sees to that.
-/// Memory:      at most kMaxInFlight groups' full gradients exist at a time under grad_shard.
+/// Memory:      grad_shard: full fp32 gradients of kMaxInFlight groups that are being reduced and of those that
+///              backward is filling; on Gloo one more for each reduction in flight (reduce_scatter's receive buffer).
 /// Scaling:     none; losses are divided by the step's global count before backward.
 class APUS_API GradReducer final {
  public:
