@@ -5,6 +5,7 @@
 
 #include "apus/base/error.h"
 #include "comm/backoff.h"
+#include "comm/report_text.h"
 
 namespace apus::comm {
 namespace {
@@ -178,7 +179,7 @@ std::string AbortDomain::report(const GroupState& group, const OpInfo& info, mil
     if (progress) std::from_chars(progress->data(), progress->data() + progress->size(), sequence);
     if (sequence >= info.sequence) continue;
     const size_t space = progress ? progress->find(' ') : std::string::npos;
-    absent += (absent.empty() ? "" : ", ") + rank_text(group, r);
+    append_item(absent, rank_text(group, r));
     if (!progress) absent += " (did not answer: busy, hung or dead)";
     if (progress)
       absent += " (last in " + (space == std::string::npos ? "nothing" : progress->substr(space + 1)) + ")";

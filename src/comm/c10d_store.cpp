@@ -4,19 +4,19 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "comm/report_text.h"
 
 namespace apus::comm {
 namespace {
 
-/// c10d's exceptions carry a C++ backtrace after the first line; users get the first line.
+/// Throws what c10d throws as a CommError.
 template <typename Function>
 auto guarded(const char* operation, const std::string& key, Function&& function) {
   try {
     return function();
   } catch (const std::exception& error) {
-    const std::string text = error.what();
     throw CommError({.group = "store", .operation = operation},
-                    detail::concat("key '", key, "': ", text.substr(0, text.find('\n'))));
+                    detail::concat("key '", key, "': ", first_line(error)));
   }
 }
 

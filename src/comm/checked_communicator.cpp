@@ -6,6 +6,7 @@
 #include "apus/base/error.h"
 #include "apus/comm/decorators.h"
 #include "comm/backoff.h"
+#include "comm/report_text.h"
 
 namespace apus::comm {
 namespace {
@@ -51,18 +52,14 @@ class CheckedCommunicator final : public DecoratedCommunicator {
     const Backoff backoff(options_.timeout);
     while (!keys->check(wanted)) {
       inner().check_running();
-      if (!backoff.pause()) fail(info, absent_text(*keys, check, info));
+      if (!backoff.pause()) fail(info, absent_text(missing_ranks(*keys, wanted), info));
     }
     std::map<std::string, std::vector<int>> said;
     for (int r = 0; r < size(); ++r) said[keys->try_get(key(check, r)).value_or("")].push_back(r);
     if (said.size() > 1) fail(info, mismatch_text(said, info));
   }
 
-  std::string absent_text(Store& keys, int64_t check, const OpInfo& info) const {
-    std::string absent;
-    for (int r = 0; r < size(); ++r) {
-      if (!keys.check({key(check, r)})) absent += (absent.empty() ? "" : ", ") + std::to_string(r);
-    }
+  std::string absent_text(const std::string& absent, const OpInfo& info) const {
     return detail::concat("after ", options_.timeout.count() / 1000.0, " s rank ", absent,
                           " has not come to ", op_name(info.kind), " #", info.sequence, " of ", name());
   }
@@ -77,8 +74,7 @@ class CheckedCommunicator final : public DecoratedCommunicator {
     for (auto it = said.begin(); it != said.end(); ++it) {
       if (it == largest) continue;
       for (int r : it->second) {
-        text += detail::concat(text.empty() ? "" : ", ", "rank ", r, " is in ", it->first, " #",
-                               info.sequence, " of ", name());
+        append_item(text, detail::concat("rank ", r, " is in ", it->first, " #", info.sequence, " of ", name()));
       }
     }
     return detail::concat(text, ", others in ", largest->first, " #", info.sequence);

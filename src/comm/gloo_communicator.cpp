@@ -16,6 +16,7 @@
 #include "comm/gloo_device.h"
 #include "comm/gloo_work.h"
 #include "comm/local_collectives.h"
+#include "comm/report_text.h"
 
 namespace apus::comm {
 namespace {
@@ -66,14 +67,9 @@ void wait_for_members(AbortDomain& domain, const GroupState& group, milliseconds
   while (!store.check(keys)) {
     if (domain.poll()) domain.raise(group, info);
     if (backoff.pause()) continue;
-    std::string absent;
-    for (int r = 0; r < group.size(); ++r) {
-      if (!store.check({keys[r]}))
-        absent += (absent.empty() ? "" : ", ") + std::to_string(group.members()[r]);
-    }
     domain.abort(detail::concat("group ", group.name(), " of ", group.size(),
                                 " ranks could not be formed: after ", timeout.count() / 1000.0, " s rank ",
-                                absent, " had not appeared"));
+                                missing_ranks(store, keys, group.members()), " had not appeared"));
     domain.raise(group, info);
   }
 }
@@ -92,9 +88,8 @@ GroupPointer connect(const GlooJob& job, const GroupState& group) {
   } catch (const std::exception& error) {
     // A peer that gave up while connecting says why in the store.
     if (!job.domain->poll_for(milliseconds(1000))) {
-      const std::string text = error.what();
       job.domain->abort(detail::concat("group ", group.name(),
-                                       " could not be connected: ", text.substr(0, text.find('\n'))));
+                                       " could not be connected: ", first_line(error)));
     }
     job.domain->raise(group, {});
   }

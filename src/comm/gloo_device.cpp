@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "comm/report_text.h"
 
 namespace apus::comm {
 namespace {
@@ -18,9 +19,8 @@ std::shared_ptr<GlooDevice> bound_device(const std::string& what, Make&& make) {
   try {
     return std::make_shared<GlooDeviceImpl>(make());
   } catch (const std::exception& error) {
-    const std::string text = error.what();
     throw CommError({.group = "gloo", .operation = "bind"},
-                    detail::concat(what, " cannot be used: ", text.substr(0, text.find('\n'))));
+                    detail::concat(what, " cannot be used: ", first_line(error)));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "comm/report_text.h"
 
 namespace apus::comm {
 namespace {
@@ -65,9 +66,8 @@ void GlooWork::wait_for_landing() {
 void GlooWork::fail(const std::exception& error) {
   // A rank that stops the job says why in the store and closes its connections: the cause is worth a moment.
   if (!context_.domain->poll_for(kCauseWait)) {
-    const std::string text = error.what();
     context_.domain->abort(detail::concat(info_.text(), " of group ", context_.group->name(), " failed: ",
-                                          text.substr(0, text.find('\n')), " (has a peer died?)"));
+                                          first_line(error), " (has a peer died?)"));
   }
   context_.domain->raise(*context_.group, info_);
 }

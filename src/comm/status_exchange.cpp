@@ -6,6 +6,7 @@
 
 #include "apus/base/error.h"
 #include "comm/backoff.h"
+#include "comm/report_text.h"
 
 namespace apus::comm {
 namespace {
@@ -28,11 +29,7 @@ void exchange(Store& store, int rank, int size, const std::optional<std::string>
   while (!store.check(keys)) {
     still_running();
     if (backoff.pause()) continue;
-    std::string silent;
-    for (int r = 0; r < size; ++r) {
-      if (!store.check({keys[r]})) silent += (silent.empty() ? "" : ", ") + std::to_string(r);
-    }
-    throw CommError(detail::concat("after ", timeout.count() / 1000.0, " s rank ", silent,
+    throw CommError(detail::concat("after ", timeout.count() / 1000.0, " s rank ", missing_ranks(store, keys),
                                    " has not reported on ", options.what,
                                    "; if it is only slow, raise --ddp_timeout",
                                    error ? "; this rank failed: " + *error : std::string()));

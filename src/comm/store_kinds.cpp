@@ -9,6 +9,7 @@
 #include "apus/base/error.h"
 #include "apus/comm/store.h"
 #include "comm/c10d_store.h"
+#include "comm/report_text.h"
 #include "comm/tcp_socket.h"
 
 namespace apus::comm {
@@ -85,9 +86,8 @@ std::shared_ptr<TcpStore> make_tcp_store(const TcpStoreOptions& options) {
   try {
     return std::make_shared<TcpStoreOverC10d>(c10::make_intrusive<c10d::TCPStore>(options.host, c10d), port);
   } catch (const std::exception& error) {
-    const std::string text = error.what();
     throw CommError({.group = "store", .operation = "connect"},
-                    detail::concat(options.host, ":", port, ": ", text.substr(0, text.find('\n'))));
+                    detail::concat(options.host, ":", port, ": ", first_line(error)));
   }
 }
 
