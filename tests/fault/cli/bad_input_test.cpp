@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "apus/comm/store.h"
 #include "tests/support/apus_program.h"
 
@@ -136,15 +138,31 @@ TEST_F(BadInput, OverlappingOffsets) {
                {"model.safetensors: tensor 'b': begins at byte 4 inside the tensor before it"});
 }
 
-TEST_F(BadInput, AdapterThatDoesNotFit) {
+TEST_F(BadInput, AdapterThatDoesNotFitItsConfig) {
   fs::copy(fs::path(APUS_SOURCE_DIR) / "tests/data/cases/dpo/adapter", folder_ / "adapter");
   auto config = nlohmann::json::parse(read_text(folder_ / "adapter/adapter_config.json"));
-  config["r"] = config.at("r").get<int>() + 3;
+  config["r"] = 11;
   folder_.put("adapter/adapter_config.json", config.dump());
-  const Outcome outcome = run_apus(with(command(), {"--adapters", (folder_ / "adapter").string()}));
-  EXPECT_NE(outcome.code, 0);
-  EXPECT_EQ(outcome.last_line().find("error: "), 0u) << outcome.output;
-  EXPECT_NE(outcome.last_line().find("adapter"), std::string::npos) << outcome.output;
+  expect_error(run_apus(with(command(), {"--adapters", (folder_ / "adapter").string()})), 1,
+               {"adapter_model.safetensors", "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+                "has shape [8, 40], expected [11, 40] = [r, in]", "r = 11 from adapter_config.json"});
+}
+
+TEST_F(BadInput, AdapterThatFitsItsConfigButNotTheModel) {
+  fs::copy(fs::path(APUS_SOURCE_DIR) / "tests/data/cases/dpo/adapter", folder_ / "adapter");
+  // As many bytes in half the width: an adapter of the same rank for a model with twice the features.
+  const std::string whole = read_text(folder_ / "adapter/adapter_model.safetensors");
+  uint64_t length = 0;
+  std::memcpy(&length, whole.data(), sizeof length);
+  auto tensors = nlohmann::json::parse(whole.substr(8, length));
+  const std::string name = "base_model.model.model.layers.1.mlp.down_proj.lora_A.weight";
+  tensors.at(name)["dtype"] = "BF16";
+  tensors.at(name)["shape"] = {8, 144};
+  const std::string json = tensors.dump();
+  folder_.put("adapter/adapter_model.safetensors", header(json, json.size()) + whole.substr(8 + length));
+  expect_error(
+      run_apus(with(command(), {"--adapters", (folder_ / "adapter").string()})), 1,
+      {"adapter_model.safetensors", name, "has shape [8, 144], expected [8, 72] = [r, in]", "r = 8"});
 }
 
 TEST_F(BadInput, OutputThatCannotBeWritten) {
