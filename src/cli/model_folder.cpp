@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <iterator>
 #include <vector>
 
 #include "apus/base/error.h"
@@ -41,11 +42,11 @@ fs::path cache_folder(const Environment& environment, std::string_view variable,
   return home.empty() ? fs::path() : fs::path(home) / below_home;
 }
 
-/// The snapshot that refs/main names; the folder of all snapshots if it names none, to be shown.
+/// The snapshot that refs/main names; empty if it names none.
 fs::path hugging_face_folder(const fs::path& cache, const HubId& id) {
   const fs::path model = cache / "hub" / ("models--" + id.organisation + "--" + id.name);
   const fs::path ref = model / "refs/main";
-  if (!fs::is_regular_file(ref)) return model / "snapshots/<refs/main>";
+  if (!fs::is_regular_file(ref)) return {};
   std::string revision = read_file(ref);
   std::erase_if(revision, [](unsigned char c) { return std::isspace(c); });
   return model / "snapshots" / revision;
@@ -68,29 +69,37 @@ std::vector<fs::path> model_scope_folders(const fs::path& cache, const HubId& id
   return folders;
 }
 
+bool holds_model(const fs::path& folder) {
+  std::error_code unreadable;
+  return !folder.empty() && fs::is_regular_file(folder / "config.json", unreadable);
+}
+
+[[noreturn]] void refuse(const std::string& model, const HubId& id, const std::string& caches) {
+  throw ConfigError(detail::concat("--model ", model, " is neither a folder nor in the local caches (",
+                                   caches,
+                                   "), and apus never goes online; download it by `huggingface-cli download ",
+                                   model, " --local-dir ", id.name, "` or `modelscope download --model ",
+                                   model, " --local_dir ", id.name, "`, then give --model ", id.name));
+}
+
 }  // namespace
 
 std::string resolve_model_folder(const std::string& model, const Environment& environment) {
   const HubId id = split_id(model);
   std::error_code unreadable;
   if (fs::exists(model, unreadable) || !id.valid()) return model;
-  std::vector<fs::path> places;
   const fs::path hugging_face = cache_folder(environment, "HF_HOME", ".cache/huggingface");
-  if (!hugging_face.empty()) places.push_back(hugging_face_folder(hugging_face, id));
   const fs::path model_scope = cache_folder(environment, "MODELSCOPE_CACHE", ".cache/modelscope");
+  std::vector<fs::path> places;
+  if (!hugging_face.empty()) places.push_back(hugging_face_folder(hugging_face, id));
   if (!model_scope.empty())
     std::ranges::copy(model_scope_folders(model_scope, id), std::back_inserter(places));
-  const auto found = std::ranges::find_if(
-      places, [](const fs::path& place) { return fs::is_regular_file(place / "config.json"); });
+  const auto found = std::ranges::find_if(places, holds_model);
   if (found != places.end()) return found->string();
-  std::string tried;
-  for (const fs::path& place : places) tried += (tried.empty() ? "" : ", ") + place.string();
-  throw ConfigError(detail::concat(
-      "--model ", model,
-      " is neither a folder nor in the local caches, and apus never goes online; `huggingface-cli download ",
-      model, " --local-dir ", id.name, "` or `modelscope download --model ", model, " --local_dir ", id.name,
-      "` downloads it, then give --model ", id.name,
-      ". Looked for config.json in: ", tried.empty() ? "nothing, as HOME is not set" : tried));
+  const auto shown = [](const fs::path& cache, const char* variable) {
+    return cache.empty() ? detail::concat("neither ", variable, " nor HOME is set") : cache.string();
+  };
+  refuse(model, id, shown(hugging_face, "HF_HOME") + ", " + shown(model_scope, "MODELSCOPE_CACHE"));
 }
 
 }  // namespace apus::cli

@@ -100,5 +100,32 @@ TEST_F(JobTest, FlagsMayStandInAFile) {
   EXPECT_NE(read_text(folder_ / "out/args.json").find("\"seed\": 5"), std::string::npos);
 }
 
+TEST_F(JobTest, AHubIdIsTheFolderOfTheLocalCache) {
+  const std::filesystem::path cached = folder_ / "hf/hub/models--Some--Model-1.5/snapshots/abc";
+  std::filesystem::create_directories(cached.parent_path());
+  std::filesystem::rename(model_, cached);
+  folder_.put("hf/hub/models--Some--Model-1.5/refs/main", "abc");
+  const Outcome outcome = run_apus(instead(job("out", 2), "--model", "Some/Model-1.5"),
+                                   {{"NPROC_PER_NODE", "2"}, {"HF_HOME", (folder_ / "hf").string()}});
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  const auto args = nlohmann::json::parse(read_text(folder_ / "out/args.json"));
+  EXPECT_EQ(args.at("model"), cached.string());
+}
+
+TEST_F(JobTest, HeldOutRowsAreNotCountedAsTrained) {
+  const Outcome outcome = run_apus(with(job("out", 2), {"--split_dataset_ratio", "0.25"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  const size_t last = outcome.output.rfind("rows: ");
+  ASSERT_NE(last, outcome.output.npos) << outcome.output;
+  const std::string summary = outcome.output.substr(last, outcome.output.find('\n', last) - last);
+  std::istringstream rows(read_text(rows_));
+  int64_t read = 0;
+  for (std::string row; std::getline(rows, row);) ++read;
+  const int64_t held_out = read / 4;
+  EXPECT_EQ(summary, "rows: " + std::to_string(read) + " read = " + std::to_string(read - held_out) +
+                         " trained whole + 0 truncated + " + std::to_string(held_out) +
+                         " held out + 0 dropped");
+}
+
 }  // namespace
 }  // namespace apus::program_tests
