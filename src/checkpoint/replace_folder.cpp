@@ -48,7 +48,9 @@ void rename_twice(const fs::path& fresh, const fs::path& target) {
 
 }  // namespace
 
-fs::path replaced_name(const fs::path& target) { return target.string() + ".old"; }
+fs::path replaced_name(const fs::path& target) {
+  return target.string() + ".old";
+}
 
 void recover_replaced(const fs::path& target) noexcept {
   std::error_code ignored;

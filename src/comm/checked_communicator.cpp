@@ -74,7 +74,8 @@ class CheckedCommunicator final : public DecoratedCommunicator {
     for (auto it = said.begin(); it != said.end(); ++it) {
       if (it == largest) continue;
       for (int r : it->second) {
-        append_item(text, detail::concat("rank ", r, " is in ", it->first, " #", info.sequence, " of ", name()));
+        append_item(text,
+                    detail::concat("rank ", r, " is in ", it->first, " #", info.sequence, " of ", name()));
       }
     }
     return detail::concat(text, ", others in ", largest->first, " #", info.sequence);
