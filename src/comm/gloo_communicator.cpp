@@ -16,6 +16,7 @@
 #include "comm/gloo_device.h"
 #include "comm/gloo_work.h"
 #include "comm/local_collectives.h"
+#include "comm/sigpipe_shield.h"
 #include "comm/report_text.h"
 
 namespace apus::comm {
@@ -84,6 +85,7 @@ GroupPointer connect(const GlooJob& job, const GroupState& group) {
   try {
     auto store = to_c10d(make_prefix_store(group.key() + "/gloo", job.domain->store()));
     store->setTimeout(job.timeout);
+    const SigpipeShield shield;  // inherited by the group's threads
     return c10::make_intrusive<c10d::ProcessGroupGloo>(store, group.rank(), group.size(), options);
   } catch (const std::exception& error) {
     // A peer that gave up while connecting says why in the store.

@@ -8,6 +8,7 @@
 
 #include "apus/base/error.h"
 #include "comm/report_text.h"
+#include "comm/sigpipe_shield.h"
 
 namespace apus::comm {
 namespace {
@@ -16,6 +17,7 @@ using std::chrono::milliseconds;
 
 template <typename Make>
 std::shared_ptr<GlooDevice> bound_device(const std::string& what, Make&& make) {
+  const SigpipeShield shield;  // inherited by the device's thread
   try {
     return std::make_shared<GlooDeviceImpl>(make());
   } catch (const std::exception& error) {
