@@ -29,7 +29,7 @@ Value dict_from_json(Runtime& runtime, const Json& json) {
 }
 
 void append_hex_escape(std::string& out, uint32_t unit) {
-  char text[8];
+  char text[16];
   std::snprintf(text, sizeof text, "\\u%04x", unit);
   out += text;
 }
