@@ -24,8 +24,9 @@ std::string refusal(const std::filesystem::path& path, std::string_view text) {
   if (extension == ".parquet" || text.starts_with("PAR1"))
     return "a parquet file is not supported yet; convert it to JSON Lines";
   if (extension == ".csv") return "a csv file is not supported yet; convert it to JSON Lines";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   const size_t start = text.find_first_not_of(" \t\r\n");
-  if (extension == ".json" && start != std::string_view::npos && text[start] == '[')
+  if (start != std::string_view::npos && text[start] == '[')
     return "a JSON array is not supported yet; convert it with: jq -c '.[]' " + path.string();
   return {};
 }

@@ -17,6 +17,7 @@
 #include "apus/train/dpo_trainer.h"
 #include "apus/train/job_settings.h"
 #include "apus/train/run_directory.h"
+#include "train/run_lock.h"
 
 namespace apus::train {
 namespace {
@@ -133,7 +134,10 @@ class DpoJob {
                                      .add_version = options_.add_version,
                                      .overwrite = options_.overwrite,
                                      .resume = options_.resume_from_checkpoint}, *context_.clock);
-      if (!decision_.was_complete) open_run(decision_, args_);
+      if (!decision_.was_complete) {
+        lock_.emplace(decision_.run_dir);
+        open_run(decision_, args_);
+      }
       text = nlohmann::json{{"run_dir", decision_.run_dir.string()},
                             {"checkpoint", decision_.checkpoint.value_or("").string()},
                             {"complete", decision_.was_complete}}.dump();
@@ -258,6 +262,7 @@ class DpoJob {
   std::optional<comm::DeviceMesh> mesh_;
   nlohmann::ordered_json args_;
   RunDecision decision_;
+  std::optional<RunLock> lock_;  // rank 0
   std::optional<parallel::ShardedModel> engine_;
   fs::path last_saved_;
 };

@@ -151,6 +151,9 @@ void resume_at(RunDecision& decision) {
 
 /// Starts from a checkpoint that the user names.
 void start_from(RunDecision& decision, const fs::path& named) {
+  APUS_CHECK(fs::exists(named / checkpoint::kManifestName), ConfigError, "--resume_from_checkpoint ", named.string(),
+             fs::is_directory(named) ? " is not a finished checkpoint (it holds no " : " is no folder (it would hold ",
+             checkpoint::kManifestName, "); name a checkpoint-N folder of an earlier run, auto or none");
   checkpoint::read_manifest(named);
   decision.checkpoint = fs::canonical(named);
   const fs::path state = *decision.checkpoint / "trainer_state.json";

@@ -87,5 +87,16 @@ TEST_F(Jsonl, RefusesOtherFormatsWithWhatToDo) {
   EXPECT_EQ(JsonlFile({write("lines.json", "{}\n{}\n"), {}}).size(), 2);
 }
 
+TEST_F(Jsonl, AnArrayIsRefusedWhateverItsNameAndLayout) {
+  for (const char* text : {"[\n{\"a\": 1},\n{\"a\": 2}\n]\n", "[{\"a\": 1}]", "\xEF\xBB\xBF [{}]"}) {
+    try {
+      JsonlFile({write("rows.jsonl", text), {}});
+      FAIL() << text;
+    } catch (const NotSupported& error) {
+      EXPECT_NE(std::string(error.what()).find("jq -c"), std::string::npos) << error.what();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace apus::data

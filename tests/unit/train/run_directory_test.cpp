@@ -149,7 +149,14 @@ TEST_F(RunDirectoryTest, ResumeNoneAlwaysStartsAnew) {
 }
 
 TEST_F(RunDirectoryTest, AFolderToResumeFromMustBeAWholeCheckpoint) {
-  EXPECT_THROW(decide(args_, (out_ / "checkpoint-3").string()), CheckpointError);
+  for (const std::string& folder : {(out_ / "checkpoint-3").string(), out_.path().string()}) {
+    try {
+      decide(args_, folder);
+      FAIL() << "did not throw";
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("--resume_from_checkpoint " + folder), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST_F(RunDirectoryTest, WithoutVersionsAForeignFolderIsRefused) {
