@@ -28,8 +28,8 @@ TEST(TaskOfData, FollowsTheColumnsOfTheFirstRow) {
 
 TEST(TaskOfData, BrokenDataNamesItsPlace) {
   const TemporaryFolder folder;
-  EXPECT_NE(refusal(folder.put("a.jsonl", "\n[1]\n")).find("a.jsonl:2: expected an object"),
-            std::string::npos);
+  EXPECT_NE(refusal(folder.put("a.jsonl", "\n1\n")).find("a.jsonl:2: expected an object"), std::string::npos);
+  EXPECT_THROW(task_of_data(folder.put("d.jsonl", "\n[1]\n").string()), NotSupported) << "an array of rows";
   EXPECT_NE(refusal(folder.put("b.jsonl", "{")).find("b.jsonl:1: "), std::string::npos);
   EXPECT_NE(refusal(folder.put("c.jsonl", "\n")).find("no row"), std::string::npos);
   EXPECT_NE(refusal(folder / "absent.jsonl").find("absent.jsonl"), std::string::npos);
