@@ -123,13 +123,11 @@ StepReport Trainer::run_step(const std::vector<data::Batch>& micro_batches, doub
     const bool last = index + 1 == micro_batches.size();
     const ObjectiveResult result = objective_->run(model_, micro_batches[index]);
     const at::Tensor loss = result.loss_sum.div(divisor);
-    memory_.sample();  // the activations are there now
     sums[0] += loss.item<double>();
     for (size_t metric = 0; metric < result.metric_sums.size(); ++metric) {
       sums[1 + metric] += result.metric_sums[metric] / divisor;
     }
     model_.backward(loss, last ? parallel::MicroBatchPlace::kLast : parallel::MicroBatchPlace::kNotLast);
-    memory_.sample();
   }
   parallel::UpdateOptions update = options_.update;
   update.lr = learning_rate;
@@ -181,7 +179,6 @@ EvaluationReport Trainer::evaluate_rows(const data::Dataset& dataset) {
     sums[0] += static_cast<double>(objective_->weight(batch));
     sums[1] += result.loss_sum.item<double>();
     for (size_t metric = 0; metric < result.metric_sums.size(); ++metric) sums[2 + metric] += result.metric_sums[metric];
-    memory_.sample();
   }
   sum_over_ranks(model_.dp(), sums);
   EvaluationReport report{.loss = sums[1] / std::max(sums[0], 1.0), .rows = dataset.size()};

@@ -15,7 +15,7 @@
 
 #include "apus/base/env.h"
 #include "launch/child_process.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/scratch_folder.h"
 
 /// The built program, run from outside, for tests of whole jobs.
 namespace apus::program_tests {
@@ -113,7 +113,7 @@ class Running final {
     return {.program = "/bin/sh", .arguments = arguments, .environment = environment};
   }
 
-  TemporaryFolder folder_;
+  ScratchFolder folder_;
   std::filesystem::path log_;
   launch::ChildProcess child_;
 };
@@ -204,7 +204,7 @@ class TinyJob : public testing::Test {
     return read_text(folder_ / out / ("checkpoint-" + std::to_string(step)) / "adapter_model.safetensors");
   }
 
-  TemporaryFolder folder_;
+  ScratchFolder folder_;
   std::filesystem::path model_ = folder_ / "model";
   std::filesystem::path rows_ = folder_ / "train.jsonl";
 };

@@ -8,7 +8,6 @@
 #include <ATen/ops/from_blob.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "apus/base/safetensors.h"
 #include "apus/base/support_matrix.h"
@@ -19,6 +18,7 @@
 #include "apus/peft/lora.h"
 #include "apus/train/job_settings.h"
 #include "tests/support/dpo_case.h"
+#include "tests/support/stored_floats.h"
 
 namespace apus::testing {
 namespace {
@@ -37,18 +37,11 @@ std::string missing_feature(const DpoCase& item) {
   return "";
 }
 
-at::Tensor read_floats(const SafetensorsFile& file, const std::string& name) {
-  const TensorView& view = file.at(name);
-  at::Tensor values = at::empty(view.shape, at::kFloat);
-  std::memcpy(values.mutable_data_ptr(), view.data.data(), view.data.size());
-  return values;
-}
-
 void expect_adapter(const fs::path& found_file, const fs::path& wanted_file, double tolerance, const std::string& what) {
   const SafetensorsFile found(found_file), wanted(wanted_file);
   ASSERT_EQ(found.tensors().size(), wanted.tensors().size()) << what;
   for (const TensorView& view : wanted.tensors()) {
-    const at::Tensor difference = read_floats(found, view.name) - read_floats(wanted, view.name);
+    const at::Tensor difference = read_floats(found.at(view.name)) - read_floats(view);
     EXPECT_LE(difference.abs().max().item<double>(), tolerance) << what << ", " << view.name;
   }
 }
@@ -141,7 +134,7 @@ void expect_first_batch(const DpoCase& item) {
   parallel::ShardedModel engine(*first.pretrained.model, *dp, {.policy = parallel::Ddp()});
   const auto expect_log_probs = [&](const std::vector<std::string>& adapters, const std::string& name) {
     const at::Tensor found = train::sequence_log_probs(engine, first.batch, adapters).detach();
-    EXPECT_LE((found - read_floats(golden, name)).abs().max().item<double>(), 2e-4) << what << ", " << name;
+    EXPECT_LE((found - read_floats(golden.at(name))).abs().max().item<double>(), 2e-4) << what << ", " << name;
   };
   {
     at::NoGradGuard no_grad;
@@ -157,7 +150,7 @@ void expect_first_batch(const DpoCase& item) {
     for (size_t index = 0; index < group->parameters().size(); ++index) {
       const auto range = group->layout().range_of(static_cast<int64_t>(index));
       const std::string key = peft::adapter_key(group->parameters()[index].name, train::kPolicyAdapter);
-      const at::Tensor wanted = read_floats(golden, "grad." + key).reshape({-1});
+      const at::Tensor wanted = read_floats(golden.at("grad." + key)).reshape({-1});
       const double allowed = 1e-4 * wanted.abs().max().item<double>() + 1e-9;
       EXPECT_LE((grads.slice(0, range.begin, range.end) - wanted).abs().max().item<double>(), allowed) << what << ", " << key;
       ++compared;

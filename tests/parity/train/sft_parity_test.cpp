@@ -4,7 +4,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
-#include <cstring>
 #include <optional>
 
 #include "apus/base/json.h"
@@ -16,6 +15,7 @@
 #include "apus/train/trainer.h"
 #include "tests/support/case_folder.h"
 #include "tests/support/rank_threads.h"
+#include "tests/support/stored_floats.h"
 
 namespace apus::testing {
 namespace {
@@ -24,12 +24,6 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> cases_of(const std::string& kind) {
   return cases::find_cases(kind, [](const fs::path& folder) { return fs::exists(folder / "trajectory.json"); });
-}
-
-at::Tensor read_floats(const TensorView& view) {
-  at::Tensor values = at::empty(view.shape, at::kFloat);
-  std::memcpy(values.mutable_data_ptr(), view.data.data(), view.data.size());
-  return values;
 }
 
 /// The micro-batches of one step of batches.json, padded on the right with id 0.

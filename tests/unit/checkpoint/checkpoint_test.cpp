@@ -28,7 +28,7 @@ class CheckpointTest : public ::testing::Test {
   std::unique_ptr<comm::Communicator> dp_ = comm::make_fake_communicator({});
   std::unique_ptr<models::Qwen2> model_ = testing::tiny_qwen2();
   parallel::ShardedModel engine_{*model_, *dp_, {.policy = parallel::Zero2()}};
-  testing::ScratchFolder out_;
+  ScratchFolder out_;
 };
 
 TEST_F(CheckpointTest, ComesBackWithStatesAndUpdates) {
@@ -190,7 +190,7 @@ TEST(CheckpointOfTwoRanks, TheSpaceOfAllRanksShardsIsAskedFor) {
   const auto model = testing::tiny_qwen2();
   parallel::ShardedModel engine(*model, *dp, {.policy = parallel::Zero2()});
   const int64_t shard = optimizer_shard_bytes(engine.optimizer_states());
-  const testing::ScratchFolder out;
+  const ScratchFolder out;
   try {
     save_checkpoint(out.path(), 1, engine, {.write_weights = [](const fs::path&, const auto&) {},
                                             .trainer_state = [] { return nlohmann::ordered_json{}; },
@@ -220,8 +220,8 @@ std::vector<std::string> save_on_two_ranks(const std::vector<fs::path>& parents)
 }
 
 TEST(CheckpointOfTwoRanks, DisksOfTheirOwnAreRefusedAndLeftClean) {
-  const testing::ScratchFolder first;
-  const testing::ScratchFolder second;
+  const ScratchFolder first;
+  const ScratchFolder second;
   for (const std::string& text : save_on_two_ranks({first.path(), second.path()})) {
     EXPECT_NE(text.find("rank 1 has written it, but rank 0 does not see it"), std::string::npos) << text;
     EXPECT_NE(text.find("--output_dir must be on storage that all nodes share"), std::string::npos) << text;
@@ -231,7 +231,7 @@ TEST(CheckpointOfTwoRanks, DisksOfTheirOwnAreRefusedAndLeftClean) {
 }
 
 TEST(CheckpointOfTwoRanks, OneSharedFolderHoldsBothShards) {
-  const testing::ScratchFolder out;
+  const ScratchFolder out;
   EXPECT_EQ(save_on_two_ranks({out.path(), out.path()}), (std::vector<std::string>{"", ""}));
   for (int rank : {0, 1}) EXPECT_TRUE(fs::exists(out.path() / "checkpoint-1" / optimizer_shard_name(rank, 2)));
 }

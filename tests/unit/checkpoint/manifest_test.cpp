@@ -27,7 +27,7 @@ class ManifestTest : public ::testing::Test {
     return "";
   }
 
-  testing::ScratchFolder folder_;
+  ScratchFolder folder_;
 };
 
 TEST_F(ManifestTest, ListsEveryFileWithSizeAndHash) {

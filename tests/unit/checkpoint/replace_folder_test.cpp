@@ -22,7 +22,7 @@ class ReplaceFolderTest : public ::testing::TestWithParam<ReplaceMethod> {
     write_file_atomic(folder / "text", text);
   }
 
-  testing::ScratchFolder out_;
+  ScratchFolder out_;
   fs::path fresh_ = out_ / "checkpoint-7.partial";
   fs::path target_ = out_ / "checkpoint-7";
 };

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "apus/base/error.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace apus::cli {
 namespace {
@@ -30,7 +30,7 @@ class ModelFolder : public testing::Test {
     return home_.put(folder + "/config.json", "{}").parent_path().string();
   }
 
-  TemporaryFolder home_;
+  ScratchFolder home_;
 };
 
 TEST_F(ModelFolder, FoldersAndOtherWordsStayAsTheyAre) {

@@ -2,7 +2,7 @@
 
 #include "apus/base/error.h"
 #include "apus/cli/flag_values.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace apus::cli {
 namespace {
@@ -201,7 +201,7 @@ TEST(ParseFlags, FlagsWithoutEffectAreNamedInOneLine) {
 class ConfigFile : public testing::Test {
  protected:
   std::string write(std::string_view json) { return folder_.put("job.json", json).string(); }
-  TemporaryFolder folder_;
+  ScratchFolder folder_;
 };
 
 TEST_F(ConfigFile, FlagsOfTheCommandLineWin) {

@@ -2,7 +2,7 @@
 
 #include "apus/base/error.h"
 #include "apus/cli/training_command.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace apus::cli {
 namespace {
@@ -17,7 +17,7 @@ std::string refusal(const std::filesystem::path& dataset) {
 }
 
 TEST(TaskOfData, FollowsTheColumnsOfTheFirstRow) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const auto task = [&](std::string_view row) { return task_of_data(folder.put("a.jsonl", row).string()); };
   EXPECT_EQ(task(R"({"prompt": "a", "chosen": "b", "rejected": "c"})"), "dpo");
   EXPECT_EQ(task(R"({"messages": [], "rejected_response": "c"})"), "dpo");
@@ -27,7 +27,7 @@ TEST(TaskOfData, FollowsTheColumnsOfTheFirstRow) {
 }
 
 TEST(TaskOfData, BrokenDataNamesItsPlace) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   EXPECT_NE(refusal(folder.put("a.jsonl", "\n1\n")).find("a.jsonl:2: expected an object"), std::string::npos);
   EXPECT_THROW(task_of_data(folder.put("d.jsonl", "\n[1]\n").string()), NotSupported) << "an array of rows";
   EXPECT_NE(refusal(folder.put("b.jsonl", "{")).find("b.jsonl:1: "), std::string::npos);

@@ -1,7 +1,7 @@
 #include "cli/training_run.h"
 
 #include "apus/base/error.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/unit/cli/support/program_call.h"
 
 namespace apus::cli {
@@ -16,7 +16,7 @@ TEST(TrainingRun, FlagsAreCheckedBeforeRanksAreStarted) {
 }
 
 TEST(TrainingRun, OnlyRankZeroRepeatsAnErrorThatIsCollected) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   for (const Environment::Map& collector :
        {Environment::Map{{"APUS_ERROR_DIR", folder.path().string()}},
         Environment::Map{{"TORCHELASTIC_ERROR_FILE", (folder / "error.json").string()}}}) {
@@ -39,7 +39,7 @@ TEST(TrainingRun, ARankWhoseErrorNobodyCollectsSaysIt) {
 }
 
 TEST(TrainingRun, AHubIdThatNoCacheHasIsRefusedBeforeRanksAreStarted) {
-  const TemporaryFolder home;
+  const ScratchFolder home;
   const Environment several(Environment::Map{{"NPROC_PER_NODE", "4"}, {"HOME", home.path().string()}});
   const Outcome outcome =
       call({"dpo", "--model", "Qwen/Qwen2.5-7B", "--dataset", "d", "--ddp_backend", "gloo"}, several);
@@ -60,7 +60,7 @@ TEST(TrainingRun, TheCheckBeforeStartingKnowsTheWorld) {
 }
 
 TEST(TrainingRun, TrainRefusesDataOfOtherTasks) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string data = folder.put("sft.jsonl", "{\"messages\": []}\n").string();
   const Outcome outcome = call({"train", "--model", "m", "--dataset", data});
   EXPECT_EQ(outcome.code, 2);

@@ -11,7 +11,7 @@
 
 #include "apus/base/error.h"
 #include "apus/base/file.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace apus::launch {
 namespace {
@@ -49,7 +49,7 @@ TEST(ChildProcess, TellsExitCodesAndSignals) {
 }
 
 TEST(ChildProcess, GetsItsEnvironmentAndArgumentsAndNothingElse) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string script =
       "printf '%s|%s|%s' \"$A\" \"${HOME:-none}\" \"$1\" > " + (folder / "out").string();
   ChildCommand command = shell(script, Environment(Environment::Map{{"A", "x y"}}));
@@ -69,7 +69,7 @@ TEST(ChildProcess, AProgramThatCannotRunIsAnErrorWithTheReason) {
 }
 
 TEST(ChildProcess, SignalsReachItsOwnChildrenToo) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string place = folder.path().string();
   ChildProcess child(shell("(trap 'touch " + place + "/told; exit 0' TERM; touch " + place +
                                "/up; while true; do sleep 0.01; done) & wait",

@@ -8,7 +8,7 @@
 #include "apus/base/error.h"
 #include "apus/base/file.h"
 #include "apus/comm/store.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace apus::launch {
 namespace {
@@ -36,7 +36,7 @@ class LocalLauncherTest : public testing::Test {
     return "";
   }
 
-  TemporaryFolder folder_;
+  ScratchFolder folder_;
   SystemClock clock_;
   std::shared_ptr<CaptureLogger> log_ = std::make_shared<CaptureLogger>();
 };

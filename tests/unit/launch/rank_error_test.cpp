@@ -5,7 +5,7 @@
 #include "apus/base/env.h"
 #include "apus/base/error.h"
 #include "apus/base/file.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/scratch_folder.h"
 
 namespace apus::launch {
 namespace {
@@ -20,7 +20,7 @@ TEST(RankError, KindFollowsTheType) {
 }
 
 TEST(RankError, IsLeftAndCollectedEarliestFirst) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const Environment environment(Environment::Map{{kErrorFolderVariable, folder.path().string()}});
   leave_error(environment,
               {.rank = 2, .time_ns = 50, .kind = ErrorKind::kConsequence, .message = "peer gone"});
@@ -39,7 +39,7 @@ TEST(RankError, IsLeftAndCollectedEarliestFirst) {
 }
 
 TEST(RankError, BrokenFilesArePassedOver) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   folder.put("rank-0.json", "{\"rank\": 0, \"time");
   folder.put("rank-1.json", "{\"rank\": \"one\"}");
   folder.put("notes.txt", "{}");
@@ -48,7 +48,7 @@ TEST(RankError, BrokenFilesArePassedOver) {
 }
 
 TEST(RankError, TorchrunGetsItsOwnForm) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string file = (folder.path() / "error.json").string();
   const Environment environment(Environment::Map{{"TORCHELASTIC_ERROR_FILE", file}});
   leave_error(environment, {.rank = 3, .time_ns = 7'000'000'001, .message = "out of disk"});
@@ -60,7 +60,7 @@ TEST(RankError, TorchrunGetsItsOwnForm) {
 }
 
 TEST(RankError, AFolderThatCannotBeWrittenDoesNotThrow) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const auto blocked = folder.put("file", "") / "below";
   const Environment environment(Environment::Map{{kErrorFolderVariable, blocked.string()}});
   leave_error(environment, {.message = "x"});

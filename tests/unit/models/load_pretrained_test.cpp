@@ -25,7 +25,7 @@ const ModelRegistry& registry() {
   return kRegistry;
 }
 
-PretrainedModel load(const TemporaryFolder& folder, std::optional<at::ScalarType> dtype = {}) {
+PretrainedModel load(const ScratchFolder& folder, std::optional<at::ScalarType> dtype = {}) {
   return load_pretrained(folder.path(), registry(), {.dtype = dtype});
 }
 
@@ -41,7 +41,7 @@ at::Tensor* find(std::vector<nn::NamedParameter>& parameters, const std::string&
 
 TEST(LoadPretrained, GivesTheSavedParametersFrozenInTheConfigsDtype) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const TemporaryFolder folder;
+    const ScratchFolder folder;
     RandomModel saved({}, dtype);
     save_pretrained(folder.path(), saved.config_json, saved.parameters);
     const PretrainedModel loaded = load(folder);
@@ -60,7 +60,7 @@ TEST(LoadPretrained, GivesTheSavedParametersFrozenInTheConfigsDtype) {
 }
 
 TEST(LoadPretrained, ConvertsToTheDtypeAskedFor) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved({}, at::kFloat);
   save_pretrained(folder.path(), saved.config_json, saved.parameters);
   const PretrainedModel loaded = load(folder, at::kBFloat16);
@@ -70,7 +70,7 @@ TEST(LoadPretrained, ConvertsToTheDtypeAskedFor) {
 }
 
 TEST(LoadPretrained, WithoutADtypeInTheConfigTheStoredOneCounts) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved({}, at::kBFloat16);
   auto config = nlohmann::json::parse(saved.config_json);
   config.erase("torch_dtype");
@@ -79,7 +79,7 @@ TEST(LoadPretrained, WithoutADtypeInTheConfigTheStoredOneCounts) {
 }
 
 TEST(LoadPretrained, TheMappingOutlivesTheModelAndTheFile) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved;
   save_pretrained(folder.path(), saved.config_json, saved.parameters);
   at::Tensor kept = load(folder).model->head_weight();
@@ -88,7 +88,7 @@ TEST(LoadPretrained, TheMappingOutlivesTheModelAndTheFile) {
 }
 
 TEST(LoadPretrained, WeightsOfTheSameDtypeTakeNoAnonymousMemory) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved({.vocab_size = 60000,
                      .hidden_size = 128,
                      .num_attention_heads = 4,
@@ -104,7 +104,7 @@ TEST(LoadPretrained, WeightsOfTheSameDtypeTakeNoAnonymousMemory) {
 }
 
 TEST(LoadPretrained, DataThatIsNotAlignedIsCopied) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved;
   save_pretrained(folder.path(), saved.config_json, saved.parameters);
   std::string bytes = read_file(folder / "model.safetensors");
@@ -123,7 +123,7 @@ TEST(LoadPretrained, DataThatIsNotAlignedIsCopied) {
 }
 
 TEST(LoadPretrained, ReadsShards) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved;
   save_pretrained(folder.path(), saved.config_json, saved.parameters, {.max_shard_bytes = 20'000});
   ASSERT_FALSE(fs::exists(folder / "model.safetensors"));
@@ -131,7 +131,7 @@ TEST(LoadPretrained, ReadsShards) {
 }
 
 TEST(LoadPretrained, ATiedModelMayBringACopyOfItsHead) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved({.tie_word_embeddings = true});
   saved.parameters.push_back({"lm_head.weight", saved.model->head_weight().clone()});
   saved.parameters.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", random_tensor({4}, 1)});
@@ -140,7 +140,7 @@ TEST(LoadPretrained, ATiedModelMayBringACopyOfItsHead) {
 }
 
 TEST(LoadPretrained, KnowsItsFlops) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved;
   save_pretrained(folder.path(), saved.config_json, saved.parameters);
   const TokenFlops flops = load(folder).token_flops(7);
@@ -149,7 +149,7 @@ TEST(LoadPretrained, KnowsItsFlops) {
 }
 
 TEST(LoadPretrained, NamesAMissingFolderConfigAndModelType) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   expect_mentions(message_of<ConfigError>([&] { load_pretrained(folder / "nowhere", registry()); }),
                   {"nowhere", "does not exist"});
   expect_mentions(message_of<ConfigError>([&] { load(folder); }), {"config.json", "is missing"});
@@ -162,7 +162,7 @@ TEST(LoadPretrained, NamesAMissingFolderConfigAndModelType) {
 }
 
 TEST(LoadPretrained, RefusesPickledAndQuantisedWeights) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved;
   write_file_atomic(folder / "config.json", saved.config_json);
   expect_mentions(message_of<CheckpointError>([&] { load(folder); }), {"model.safetensors"});
@@ -176,7 +176,7 @@ TEST(LoadPretrained, RefusesPickledAndQuantisedWeights) {
 }
 
 TEST(LoadPretrained, NamesAMissingTensorAndItsShape) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved;
   std::erase_if(saved.parameters,
                 [](const auto& p) { return p.name == "model.layers.1.mlp.up_proj.weight"; });
@@ -186,7 +186,7 @@ TEST(LoadPretrained, NamesAMissingTensorAndItsShape) {
 }
 
 TEST(LoadPretrained, NamesATensorThatTheModelDoesNotHave) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved;
   saved.parameters.push_back({"model.layers.2.mlp.up_proj.weight", random_tensor({48, 32}, 1)});
   save_pretrained(folder.path(), saved.config_json, saved.parameters);
@@ -195,7 +195,7 @@ TEST(LoadPretrained, NamesATensorThatTheModelDoesNotHave) {
 }
 
 TEST(LoadPretrained, NamesBothShapes) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved;
   *find(saved.parameters, "model.norm.weight") = random_tensor({33}, 1);
   save_pretrained(folder.path(), saved.config_json, saved.parameters, {.max_shard_bytes = 20'000});
@@ -204,7 +204,7 @@ TEST(LoadPretrained, NamesBothShapes) {
 }
 
 TEST(LoadPretrained, NamesAMissingShard) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved;
   save_pretrained(folder.path(), saved.config_json, saved.parameters, {.max_shard_bytes = 60'000});
   ASSERT_TRUE(fs::remove(folder / "model-00002-of-00002.safetensors"));
@@ -212,7 +212,7 @@ TEST(LoadPretrained, NamesAMissingShard) {
 }
 
 TEST(LoadPretrained, RefusesATruncatedFileAndPackedIntegers) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   RandomModel saved;
   save_pretrained(folder.path(), saved.config_json, saved.parameters);
   fs::resize_file(folder / "model.safetensors", 50'000);
@@ -229,7 +229,7 @@ struct OwnModule : nn::Module {
 };
 
 TEST(LoadParameters, FillsAModuleThatIsInNoRegistryAndKeepsItTrainable) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const at::Tensor stored = random_tensor({2, 3}, 1);
   save_pretrained(folder.path(), "{}", {{"theirs.weight", stored}, {"junk", stored}});
   OwnModule own;

@@ -29,7 +29,7 @@ std::vector<nn::NamedParameter> six() {
 }
 
 TEST(SavePretrained, WritesOneFileThatTransformersReads) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   save_pretrained(folder.path() / "new", "{\"a\": 1}", six());
   EXPECT_EQ(files_of(folder.path() / "new"), (std::vector<std::string>{"config.json", "model.safetensors"}));
   EXPECT_EQ(read_file(folder.path() / "new/config.json"), "{\"a\": 1}");
@@ -39,7 +39,7 @@ TEST(SavePretrained, WritesOneFileThatTransformersReads) {
 }
 
 TEST(SavePretrained, CutsShardsInOrderAndIndexesThem) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   save_pretrained(folder.path(), "{}", six(), {.max_shard_bytes = 100});
   EXPECT_EQ(files_of(folder.path()),
             (std::vector<std::string>{"config.json", "model-00001-of-00003.safetensors",
@@ -53,14 +53,14 @@ TEST(SavePretrained, CutsShardsInOrderAndIndexesThem) {
 }
 
 TEST(SavePretrained, ATensorBeyondTheLimitHasAShardOfItsOwn) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   save_pretrained(folder.path(), "{}", six(), {.max_shard_bytes = 1});
   EXPECT_EQ(load_json_file(folder / "model.safetensors.index.json")["weight_map"]["w5"],
             "model-00006-of-00006.safetensors");
 }
 
 TEST(SavePretrained, ReplacesWeightsOfAnEarlierSaveInTheOtherLayout) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   save_pretrained(folder.path(), "{}", six());
   save_pretrained(folder.path(), "{}", six(), {.max_shard_bytes = 100});
   EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors"));
@@ -71,7 +71,7 @@ TEST(SavePretrained, ReplacesWeightsOfAnEarlierSaveInTheOtherLayout) {
 }
 
 TEST(SavePretrained, WritesViewsInTheirOwnOrderOfElements) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const at::Tensor whole = random_tensor({4, 6}, 1);
   save_pretrained(folder.path(), "{}", {{"t", whole.t()}, {"part", whole.narrow(0, 1, 2).detach()}});
   const SafetensorsFile file(folder / "model.safetensors");
@@ -82,14 +82,14 @@ TEST(SavePretrained, WritesViewsInTheirOwnOrderOfElements) {
 }
 
 TEST(SavePretrained, RenamesByTheGivenMap) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   save_pretrained(folder.path(), "{}", {{"own", random_tensor({2}, 1)}},
                   {.checkpoint_name = [](const std::string& name) { return "their." + name; }});
   EXPECT_NE(SafetensorsFile(folder / "model.safetensors").find("their.own"), nullptr);
 }
 
 TEST(SavePretrained, RefusesNothingToSaveABrokenConfigAndABadLimit) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   EXPECT_THROW(save_pretrained(folder.path(), "{}", {}), ConfigError);
   EXPECT_THROW(save_pretrained(folder.path(), "{", six()), DataError);
   EXPECT_THROW(save_pretrained(folder.path(), "{}", six(), {.max_shard_bytes = 0}), ConfigError);

@@ -36,7 +36,7 @@ class RunDirectoryTest : public ::testing::Test {
   }
 
   nlohmann::ordered_json args_ = {{"learning_rate", 1e-4}, {"world_size", 4}, {"logging_steps", 5}};
-  testing::ScratchFolder out_;
+  ScratchFolder out_;
   SystemClock clock_;
 };
 

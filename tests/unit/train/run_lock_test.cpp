@@ -11,7 +11,7 @@ namespace apus::train {
 namespace {
 
 TEST(RunLock, ASecondWriterIsRefusedUntilTheFirstIsGone) {
-  const testing::ScratchFolder out;
+  const ScratchFolder out;
   std::optional<RunLock> first(std::in_place, out / "v0");
   try {
     RunLock second(out / "v0");
@@ -24,7 +24,7 @@ TEST(RunLock, ASecondWriterIsRefusedUntilTheFirstIsGone) {
 }
 
 TEST(RunLock, OtherRunsAreFree) {
-  const testing::ScratchFolder out;
+  const ScratchFolder out;
   const RunLock first(out / "v0");
   EXPECT_NO_THROW(RunLock(out / "v1"));
 }

@@ -6,23 +6,9 @@
 
 #include "apus/models/qwen2.h"
 #include "apus/nn/module.h"
+#include "tests/support/scratch_folder.h"
 
 namespace apus::testing {
-
-/// A folder that is removed with the object.
-class TemporaryFolder final {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// A random model's parameters, for folders of one's own making.
 struct RandomModel {
