@@ -72,7 +72,11 @@ void WordCache::store(const Key& key, const BpeSymbol* symbols, size_t count) {
 
 BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions options,
                    const std::string& source)
-    : vocabulary_(std::move(vocabulary)), options_(options), merges_(merges.size()), byte_pairs_(1 << 16) {
+    : vocabulary_(std::move(vocabulary)),
+      options_(std::move(options)),
+      merges_(merges.size()),
+      byte_pairs_(1 << 16),
+      source_(source) {
   const auto id_of = [&](const std::string& name, size_t rank) {
     const std::optional<int32_t> id = vocabulary_.find(name);
     if (!id)
@@ -84,15 +88,16 @@ BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions 
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const std::string left(merges[rank].first);
     const std::string right(merges[rank].second);
-    const int32_t whole = id_of(left + right, rank);
+    const size_t shared = options_.continuing_subword_prefix.size();
+    if (right.size() < shared)
+      throw DataError(source, 0,
+                      "merge " + std::to_string(rank) + " has a right side without the prefix '" +
+                          options_.continuing_subword_prefix + "'");
+    const int32_t whole = id_of(left + right.substr(shared), rank);
     merges_.add(id_of(left, rank), id_of(right, rank), {static_cast<uint32_t>(rank), whole});
   }
-  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
-    std::string name;
-    append_byte_level(name, std::string(1, static_cast<char>(byte)));
-    byte_ids_[byte] = vocabulary_.find(name).value_or(-1);
-  }
-  for (size_t pair = 0; pair < byte_pairs_.size(); ++pair)
+  fill_byte_ids();
+  for (size_t pair = 0; options_.byte_level && pair < byte_pairs_.size(); ++pair)
     byte_pairs_[pair] = merges_.find(byte_ids_[pair >> 8], byte_ids_[pair & 255]);
 }
 
@@ -112,13 +117,19 @@ const std::vector<BpeSymbol>& BpeModel::encode_symbols(std::string_view word, Bp
   scratch.symbols.clear();
   if (options_.ignore_merges) {
     scratch.name.clear();
-    append_byte_level(scratch.name, word);
+    if (options_.byte_level)
+      append_byte_level(scratch.name, word);
+    else
+      scratch.name = word;
     if (const auto id = vocabulary_.find(scratch.name)) {
       scratch.symbols.push_back({*id, static_cast<uint32_t>(word.size())});
       return scratch.symbols;
     }
   }
-  start_parts(word, scratch);
+  if (options_.byte_level)
+    start_parts(word, scratch);
+  else
+    start_characters(word, scratch);
   if (scratch.parts.size() <= kShortWord)
     merge_short(scratch);
   else
@@ -136,13 +147,14 @@ void BpeModel::start_parts(std::string_view word, BpeScratch& scratch) const {
     int32_t id = byte_ids_[static_cast<unsigned char>(character)];
     const bool unknown = id < 0;
     all_known = all_known && !unknown;
-    if (unknown && !options_.unk_id) continue;
+    if (unknown) id = unknown_id();
+    if (id < 0) continue;
     if (unknown && options_.fuse_unk && after_unknown) {
       ++parts.back().length;
       continue;
     }
     after_unknown = unknown;
-    parts.push_back({unknown ? *options_.unk_id : id, 1, {}, -1, -1});
+    parts.push_back({id, 1, {}, -1, -1});
   }
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     if (all_known)

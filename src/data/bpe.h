@@ -22,10 +22,20 @@ struct BpeSymbol {
 struct BpeOptions {
   /// Whether a whole word that is in the vocabulary is taken as it is, whatever the merges say.
   bool ignore_merges = false;
-  /// Stands for bytes that the vocabulary lacks; without it they are left out.
+  /// Stands for bytes (or characters) that the vocabulary lacks; without it they are left out.
   std::optional<int32_t> unk_id;
-  /// Whether unknown bytes in a row give one unk.
+  /// Whether unknown bytes (or characters) in a row give one unk.
   bool fuse_unk = false;
+  /// Whether words start as bytes in ByteLevel's spelling; else as characters, and the fields below count.
+  bool byte_level = true;
+  /// Whether a character that the vocabulary lacks becomes its bytes, "<0x0A>", where it has all of them.
+  bool byte_fallback = false;
+  /// Put before every character but a word's first, and left out of the right side of a merge's result.
+  std::string continuing_subword_prefix;
+  /// Put after a word's last character.
+  std::string end_of_word_suffix;
+  /// Name of an unk that the vocabulary lacks: a text that needs it cannot be encoded.
+  std::string missing_unk;
 };
 
 /// Merge rules: of a pair of tokens, its rank (lower goes first) and what it becomes. Open addressing, and
@@ -108,7 +118,7 @@ struct BpeScratch {
   std::string name;
 };
 
-/// Byte-level BPE: a word's bytes, then again and again the pair of neighbours with the lowest rank (the
+/// BPE: a word's bytes (or characters), then again and again the pair of neighbours with the lowest rank (the
 /// leftmost of equals) becomes one token. Cost: n merges of a short word by scanning, n log n of a long one.
 /// Immutable.
 class BpeModel final {
@@ -129,7 +139,12 @@ class BpeModel final {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
+  void fill_byte_ids();
   void start_parts(std::string_view word, BpeScratch& scratch) const;
+  void start_characters(std::string_view word, BpeScratch& scratch) const;
+  std::optional<int32_t> find_character(std::string_view name) const;
+  bool add_fallback_bytes(std::string_view name, BpeScratch& scratch) const;
+  int32_t unknown_id() const;
   void merge_short(BpeScratch& scratch) const;
   void merge_long(BpeScratch& scratch) const;
 
@@ -138,6 +153,8 @@ class BpeModel final {
   MergeTable merges_;
   std::array<int32_t, 256> byte_ids_;
   std::vector<MergeTable::Merge> byte_pairs_;
+  std::array<int32_t, 256> fallback_ids_;
+  std::string source_;
 };
 
 }  // namespace apus::data
