@@ -17,6 +17,7 @@ struct Sequence {
   std::span<const int32_t> prompt;
   std::span<const int32_t> answer;
   std::span<const int32_t> labels;  ///< of prompt + answer; empty = all of the answer is trained
+  std::span<const float> weights;   ///< of prompt + answer; empty = 1 each
 
   int64_t length() const { return static_cast<int64_t>(prompt.size() + answer.size()); }
   int32_t token(int64_t position) const {
@@ -29,11 +30,14 @@ struct Sequence {
     if (!labels.empty()) return labels[static_cast<size_t>(position)];
     return position >= static_cast<int64_t>(prompt.size()) ? token(position) : kIgnoredLabel;
   }
+  float weight(int64_t position) const { return weights.empty() ? 1.0F : weights[static_cast<size_t>(position)]; }
 };
 
-at::Tensor to_tensor(const std::vector<int64_t>& values) {
-  at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
-  std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<int64_t>());
+template <typename Value>
+at::Tensor to_tensor(const std::vector<Value>& values) {
+  at::Tensor tensor =
+      at::empty({static_cast<int64_t>(values.size())}, c10::CppTypeToScalarType<Value>::value);
+  std::copy(values.begin(), values.end(), tensor.template mutable_data_ptr<Value>());
   return tensor;
 }
 
@@ -54,7 +58,12 @@ std::shared_ptr<const nn::RowLayout> make_layout(std::vector<int64_t> lengths,
 /// Lays the sequences out and lists their targets, ascending.
 Batch lay_out(const std::vector<Sequence>& sequences, const CollateOptions& options) {
   std::vector<int64_t> lengths, rows, targets, owners;
-  for (const Sequence& sequence : sequences) lengths.push_back(sequence.length());
+  std::vector<float> weights;
+  bool weighted = false;
+  for (const Sequence& sequence : sequences) {
+    lengths.push_back(sequence.length());
+    weighted = weighted || !sequence.weights.empty();
+  }
   Batch batch;
   batch.layout = make_layout(std::move(lengths), options);
   std::vector<int64_t> tokens(static_cast<size_t>(batch.layout->rows()), options.pad_id);
@@ -67,26 +76,36 @@ Batch lay_out(const std::vector<Sequence>& sequences, const CollateOptions& opti
       rows.push_back(first + p - 1);
       targets.push_back(label);
       owners.push_back(static_cast<int64_t>(s));
+      weights.push_back(sequences[s].weight(p));
     }
   }
   batch.tokens_T = to_tensor(tokens);
   batch.target_rows_M = to_tensor(rows);
   batch.targets_M = to_tensor(targets);
   batch.target_sequences_M = to_tensor(owners);
+  if (weighted) batch.target_weights_M = to_tensor(weights);
   return batch;
 }
 
 /// What a rank without rows runs.
 Batch empty_batch(size_t sequence_count, const CollateOptions& options) {
   const int32_t pad = static_cast<int32_t>(options.pad_id);
-  return lay_out(std::vector<Sequence>(sequence_count, Sequence{{&pad, 1}, {}, {}}), options);
+  return lay_out(std::vector<Sequence>(sequence_count, Sequence{{&pad, 1}, {}, {}, {}}), options);
 }
 
-template <typename Row>
-const Row& row_at(std::span<const Row> rows, int64_t ordinal) {
-  APUS_CHECK(ordinal >= 0 && ordinal < static_cast<int64_t>(rows.size()), ShapeError, "row ", ordinal,
-             " is outside the dataset of ", rows.size(), " rows");
-  return rows[static_cast<size_t>(ordinal)];
+void check_ordinals(size_t rows, size_t ordinals) {
+  APUS_CHECK(rows == ordinals, ShapeError, "a batch of ", rows, " rows has ", ordinals, " ordinals");
+}
+
+/// The margins of the pairs, 0 where a row has none; undefined where no row has one.
+at::Tensor margins_of(std::span<const DpoRow> rows) {
+  std::vector<float> margins;
+  bool any = false;
+  for (const DpoRow& row : rows) {
+    margins.push_back(row.margin.value_or(0.0F));
+    any = any || row.margin.has_value();
+  }
+  return any ? to_tensor(margins) : at::Tensor();
 }
 
 std::span<const int32_t> tail(const std::vector<int32_t>& ids, int32_t begin) {
@@ -102,32 +121,28 @@ int64_t padding_id(const TokenizerFolder& folder) {
 
 Batch collate_dpo(std::span<const DpoRow> rows, std::span<const int64_t> ordinals,
                   const CollateOptions& options) {
-  if (ordinals.empty()) return empty_batch(2, options);
+  check_ordinals(rows.size(), ordinals.size());
+  if (rows.empty()) return empty_batch(2, options);
   std::vector<Sequence> sequences;
-  for (const int64_t ordinal : ordinals) {
-    const DpoRow& row = row_at(rows, ordinal);
-    sequences.push_back({tail(row.prompt_ids, row.chosen_prompt_begin), row.chosen_ids, {}});
-  }
-  for (const int64_t ordinal : ordinals) {
-    const DpoRow& row = row_at(rows, ordinal);
-    sequences.push_back({tail(row.prompt_ids, row.rejected_prompt_begin), row.rejected_ids, {}});
-  }
+  for (const DpoRow& row : rows)
+    sequences.push_back({tail(row.prompt_ids, row.chosen_prompt_begin), row.chosen_ids, {}, {}});
+  for (const DpoRow& row : rows)
+    sequences.push_back({tail(row.prompt_ids, row.rejected_prompt_begin), row.rejected_ids, {}, {}});
   Batch batch = lay_out(sequences, options);
-  batch.rows = batch.pairs = static_cast<int64_t>(ordinals.size());
+  batch.rows = batch.pairs = static_cast<int64_t>(rows.size());
+  batch.pair_margins_P = margins_of(rows);
   batch.ordinals.assign(ordinals.begin(), ordinals.end());
   return batch;
 }
 
 Batch collate_sft(std::span<const SftRow> rows, std::span<const int64_t> ordinals,
                   const CollateOptions& options) {
-  if (ordinals.empty()) return empty_batch(1, options);
+  check_ordinals(rows.size(), ordinals.size());
+  if (rows.empty()) return empty_batch(1, options);
   std::vector<Sequence> sequences;
-  for (const int64_t ordinal : ordinals) {
-    const SftRow& row = row_at(rows, ordinal);
-    sequences.push_back({row.input_ids, {}, row.labels});
-  }
+  for (const SftRow& row : rows) sequences.push_back({row.input_ids, {}, row.labels, row.weights});
   Batch batch = lay_out(sequences, options);
-  batch.rows = static_cast<int64_t>(ordinals.size());
+  batch.rows = static_cast<int64_t>(rows.size());
   batch.ordinals.assign(ordinals.begin(), ordinals.end());
   return batch;
 }

@@ -9,17 +9,6 @@
 #include "apus/data/sampler.h"
 
 namespace apus::data {
-namespace {
-
-template <typename Row>
-RowPlace place_of(const std::vector<Row>& rows, int64_t ordinal) {
-  APUS_CHECK(ordinal >= 0 && ordinal < static_cast<int64_t>(rows.size()), ShapeError, "row ", ordinal,
-             " is outside the dataset of ", rows.size(), " rows");
-  return rows[static_cast<size_t>(ordinal)].place;
-}
-
-}  // namespace
-
 Dataset::~Dataset() = default;
 
 std::string Dataset::place_text(int64_t ordinal) const {
@@ -30,35 +19,38 @@ std::string Dataset::place_text(int64_t ordinal) const {
   return files[static_cast<size_t>(at.file)] + ":" + std::to_string(at.line);
 }
 
+int64_t Dataset::rows_in(int64_t ordinal) const {
+  APUS_CHECK(ordinal >= 0 && ordinal < size(), ShapeError, "row ", ordinal, " is outside the dataset of ", size(),
+             " rows");
+  return 1;
+}
+
 DpoDataset::DpoDataset(std::vector<DpoRow> rows, DatasetOrigin origin)
+    : DpoDataset(in_memory(std::move(rows)), std::move(origin)) {}
+
+DpoDataset::DpoDataset(std::shared_ptr<const RowTable<DpoRow>> rows, DatasetOrigin origin)
     : rows_(std::move(rows)), origin_(std::move(origin)) {}
 
 DpoDataset::~DpoDataset() = default;
 
 Batch DpoDataset::collate(std::span<const int64_t> ordinals, const CollateOptions& options) const {
-  return collate_dpo(rows_, ordinals, options);
-}
-
-RowPlace DpoDataset::place(int64_t ordinal) const {
-  return place_of(rows_, ordinal);
+  std::vector<DpoRow> rows;
+  for (const int64_t ordinal : ordinals) rows.push_back(rows_->row(ordinal));
+  return collate_dpo(rows, ordinals, options);
 }
 
 SftDataset::SftDataset(std::vector<SftRow> rows, DatasetOrigin origin)
-    : rows_(std::move(rows)), origin_(std::move(origin)) {
-  for (size_t i = 0; i < rows_.size(); ++i)
-    APUS_CHECK(!rows_[i].input_ids.empty() && rows_[i].labels.size() == rows_[i].input_ids.size(), ShapeError,
-               "row ", i, " has ", rows_[i].input_ids.size(), " ids and ", rows_[i].labels.size(),
-               " labels, expected equally many and at least one");
-}
+    : SftDataset(in_memory(std::move(rows)), std::move(origin)) {}
+
+SftDataset::SftDataset(std::shared_ptr<const RowTable<SftRow>> rows, DatasetOrigin origin)
+    : rows_(std::move(rows)), origin_(std::move(origin)) {}
 
 SftDataset::~SftDataset() = default;
 
 Batch SftDataset::collate(std::span<const int64_t> ordinals, const CollateOptions& options) const {
-  return collate_sft(rows_, ordinals, options);
-}
-
-RowPlace SftDataset::place(int64_t ordinal) const {
-  return place_of(rows_, ordinal);
+  std::vector<SftRow> rows;
+  for (const int64_t ordinal : ordinals) rows.push_back(rows_->row(ordinal));
+  return collate_sft(rows, ordinals, options);
 }
 
 SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> whole, std::vector<int64_t> ordinals)
@@ -72,15 +64,29 @@ SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> whole, std::vector<i
 SubsetDataset::~SubsetDataset() = default;
 
 Batch SubsetDataset::collate(std::span<const int64_t> ordinals, const CollateOptions& options) const {
-  std::vector<int64_t> inner;
-  for (const int64_t ordinal : ordinals) inner.push_back(ordinals_.at(static_cast<size_t>(ordinal)));
-  Batch batch = whole_->collate(inner, options);
+  std::vector<int64_t> inside;
+  for (const int64_t ordinal : ordinals) inside.push_back(inner(ordinal));
+  Batch batch = whole_->collate(inside, options);
   batch.ordinals.assign(ordinals.begin(), ordinals.end());
   return batch;
 }
 
+int64_t SubsetDataset::inner(int64_t ordinal) const {
+  APUS_CHECK(ordinal >= 0 && ordinal < size(), ShapeError, "row ", ordinal, " is outside the dataset of ", size(),
+             " rows");
+  return ordinals_[static_cast<size_t>(ordinal)];
+}
+
 RowPlace SubsetDataset::place(int64_t ordinal) const {
-  return whole_->place(ordinals_.at(static_cast<size_t>(ordinal)));
+  return whole_->place(inner(ordinal));
+}
+
+int64_t SubsetDataset::tokens(int64_t ordinal) const {
+  return whole_->tokens(inner(ordinal));
+}
+
+int64_t SubsetDataset::rows_in(int64_t ordinal) const {
+  return whole_->rows_in(inner(ordinal));
 }
 
 DatasetSplit split_dataset(std::shared_ptr<const Dataset> dataset, const DatasetSplitOptions& options) {

@@ -46,8 +46,8 @@ std::string describe_sequence(const std::string& name, std::span<const int32_t> 
 }  // namespace
 
 std::string describe_first_pair(const DpoDataset& dataset, const Tokenizer& tokenizer) {
-  if (dataset.rows().empty()) return "no pair";
-  const DpoRow& row = dataset.rows().front();
+  if (dataset.size() == 0) return "no pair";
+  const DpoRow row = dataset.row(0);
   const std::span<const int32_t> prompt = row.prompt_ids;
   std::string text = "first pair (" + dataset.place_text(0) + ")";
   if (!dataset.origin().note.empty()) text += ", " + dataset.origin().note;

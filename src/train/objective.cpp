@@ -1,6 +1,7 @@
 #include "apus/train/objective.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/index_add.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/zeros.h>
@@ -37,10 +38,16 @@ at::Tensor sequence_log_probs(parallel::ShardedModel& model, const data::Batch& 
 
 SftObjective::SftObjective(std::vector<std::string> adapters) : adapters_(std::move(adapters)) {}
 
-int64_t SftObjective::weight(const data::Batch& batch) const { return batch.is_empty() ? 0 : batch.target_count(); }
+int64_t SftObjective::weight(const data::Batch& batch) const {
+  if (batch.is_empty()) return 0;
+  if (!batch.target_weights_M.defined()) return batch.target_count();
+  return batch.target_weights_M.count_nonzero().item<int64_t>();
+}
 
 ObjectiveResult SftObjective::run(parallel::ShardedModel& model, const data::Batch& batch) const {
-  return {target_log_probs(model, batch, adapters_).sum().neg(), {}};
+  const at::Tensor log_probs_M = target_log_probs(model, batch, adapters_);
+  if (!batch.target_weights_M.defined()) return {log_probs_M.sum().neg(), {}};
+  return {log_probs_M.mul(batch.target_weights_M.to(log_probs_M.device())).sum().neg(), {}};
 }
 
 DpoObjective::DpoObjective(DpoOptions options)

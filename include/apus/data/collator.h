@@ -29,19 +29,20 @@ struct CollateOptions {
 /// The padding token of a tokenizer: its pad token, else its eos token, else 0.
 APUS_API int64_t padding_id(const TokenizerFolder& folder);
 
-/// A micro-batch of the pairs `rows[ordinals[i]]`: all chosen sequences, then all rejected ones.
+/// A micro-batch of these pairs: all chosen sequences, then all rejected ones. `ordinals[i]` is the place of
+/// rows[i] in its dataset, for reports.
 ///
 /// A completion token at position p of its sequence is the target of the row of position p - 1: so the first
-/// one is predicted by the last prompt token, and a token at position 0 is no target. No ordinals give the
+/// one is predicted by the last prompt token, and a token at position 0 is no target. No rows give the
 /// empty batch, which a rank without rows runs so that collectives stay in step: rows = 0, pairs = 0, no
 /// targets, but two sequences of one pad token each, so that the model has something to run on.
 /// Shapes:  T = sequences x padded length, or the sum of lengths; M = supervised tokens.
-/// Throws:  ShapeError if an ordinal is out of range, ConfigError for options that do not fit.
+/// Throws:  ShapeError if there are not as many ordinals as rows, ConfigError for options that do not fit.
 APUS_API Batch collate_dpo(std::span<const DpoRow> rows, std::span<const int64_t> ordinals,
                            const CollateOptions& options);
 
-/// A micro-batch of the rows `rows[ordinals[i]]`: the label at position p is the target of the row of p - 1.
-/// No ordinals give the empty batch: as above, with one sequence.
+/// A micro-batch of these rows: the label at position p is the target of the row of p - 1. Where a row has
+/// weights, target_weights_M is there. No rows give the empty batch: as above, with one sequence.
 /// Throws:  as collate_dpo.
 APUS_API Batch collate_sft(std::span<const SftRow> rows, std::span<const int64_t> ordinals,
                            const CollateOptions& options);

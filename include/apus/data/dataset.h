@@ -41,6 +41,10 @@ class APUS_API Dataset {
   virtual Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const = 0;
   /// Where a row came from.
   virtual RowPlace place(int64_t ordinal) const = 0;
+  /// Tokens that the row adds to a batch, without padding: what it costs.
+  virtual int64_t tokens(int64_t ordinal) const = 0;
+  /// Rows (pairs in DPO) that stand behind an ordinal: 1, but for packs.
+  virtual int64_t rows_in(int64_t ordinal) const;
   /// Files, counts and fingerprint.
   virtual const DatasetOrigin& origin() const = 0;
 
@@ -48,45 +52,51 @@ class APUS_API Dataset {
   std::string place_text(int64_t ordinal) const;
 };
 
-/// Preference pairs in memory.
-/// Memory:  4 bytes a token, about 100 bytes a row.
+/// Preference pairs.
+/// Memory:  that of the table; in memory 4 bytes a token, about 100 bytes a row.
 class APUS_API DpoDataset final : public Dataset {
  public:
   /// Takes the rows as they are: prepare_dpo makes ones that fit.
   explicit DpoDataset(std::vector<DpoRow> rows, DatasetOrigin origin = {});
+  /// The table, which must not be null.
+  explicit DpoDataset(std::shared_ptr<const RowTable<DpoRow>> rows, DatasetOrigin origin = {});
   ~DpoDataset() override;
 
-  /// All pairs, by ordinal.
-  const std::vector<DpoRow>& rows() const { return rows_; }
-  int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  /// A copy of one of the pairs.
+  DpoRow row(int64_t ordinal) const { return rows_->row(ordinal); }
+  int64_t size() const override { return rows_->size(); }
   /// As collate_dpo does.
   Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const override;
-  RowPlace place(int64_t ordinal) const override;
+  RowPlace place(int64_t ordinal) const override { return rows_->place(ordinal); }
+  int64_t tokens(int64_t ordinal) const override { return rows_->tokens(ordinal); }
   const DatasetOrigin& origin() const override { return origin_; }
 
  private:
-  std::vector<DpoRow> rows_;
+  std::shared_ptr<const RowTable<DpoRow>> rows_;
   DatasetOrigin origin_;
 };
 
-/// Rows of token ids and labels in memory.
-/// Memory:  8 bytes a token, about 80 bytes a row.
+/// Rows of token ids and labels.
+/// Memory:  that of the table; in memory 8 bytes a token, about 100 bytes a row.
 class APUS_API SftDataset final : public Dataset {
  public:
   /// Throws:  ShapeError if a row's labels are not as long as its ids, or a row is empty.
   explicit SftDataset(std::vector<SftRow> rows, DatasetOrigin origin = {});
+  /// The table, which must not be null.
+  explicit SftDataset(std::shared_ptr<const RowTable<SftRow>> rows, DatasetOrigin origin = {});
   ~SftDataset() override;
 
-  /// All texts, by ordinal.
-  const std::vector<SftRow>& rows() const { return rows_; }
-  int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  /// A copy of one of the texts.
+  SftRow row(int64_t ordinal) const { return rows_->row(ordinal); }
+  int64_t size() const override { return rows_->size(); }
   /// As collate_sft does.
   Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const override;
-  RowPlace place(int64_t ordinal) const override;
+  RowPlace place(int64_t ordinal) const override { return rows_->place(ordinal); }
+  int64_t tokens(int64_t ordinal) const override { return rows_->tokens(ordinal); }
   const DatasetOrigin& origin() const override { return origin_; }
 
  private:
-  std::vector<SftRow> rows_;
+  std::shared_ptr<const RowTable<SftRow>> rows_;
   DatasetOrigin origin_;
 };
 
@@ -102,9 +112,13 @@ class APUS_API SubsetDataset final : public Dataset {
   /// The batch's ordinals are those of the subset.
   Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const override;
   RowPlace place(int64_t ordinal) const override;
+  int64_t tokens(int64_t ordinal) const override;
+  int64_t rows_in(int64_t ordinal) const override;
   const DatasetOrigin& origin() const override { return origin_; }
 
  private:
+  int64_t inner(int64_t ordinal) const;
+
   std::shared_ptr<const Dataset> whole_;
   std::vector<int64_t> ordinals_;
   DatasetOrigin origin_;

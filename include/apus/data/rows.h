@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "apus/base/api.h"
@@ -33,6 +35,8 @@ struct APUS_API DpoRow {
   int32_t chosen_prompt_begin = 0;
   /// The same for the rejected sequence.
   int32_t rejected_prompt_begin = 0;
+  /// How much better the chosen answer is said to be, where the row says so; a loss may ask for it.
+  std::optional<float> margin = {};
   RowPlace place = {};
 
   /// Tokens of prompt + chosen, after truncation.
@@ -48,11 +52,38 @@ struct APUS_API SftRow {
   std::vector<int32_t> input_ids;
   /// As long as input_ids.
   std::vector<int32_t> labels;
+  /// What each token counts in the loss: as long as labels, 0 where nothing is trained; empty = every trained
+  /// token weighs 1.
+  std::vector<float> weights = {};
   RowPlace place = {};
 
   /// Tokens that are trained: labels other than kIgnoredLabel behind the first position.
   int64_t trained_tokens() const;
+  /// Tokens of the sequence.
+  int64_t length() const { return static_cast<int64_t>(input_ids.size()); }
 };
+
+/// Read access to prepared rows, wherever they lie: in memory, or in a mapped file.
+/// Threads: const, may be shared.
+template <typename Row>
+class RowTable {
+ public:
+  virtual ~RowTable() = default;
+
+  /// Number of rows.
+  virtual int64_t size() const = 0;
+  /// A copy of a row. Throws ShapeError if there is no such row; DataError if a file is damaged.
+  virtual Row row(int64_t ordinal) const = 0;
+  /// Tokens of all sequences of a row, without reading them.
+  virtual int64_t tokens(int64_t ordinal) const = 0;
+  /// Where a row came from, without reading it.
+  virtual RowPlace place(int64_t ordinal) const = 0;
+};
+
+/// Rows in a vector as a table.
+APUS_API std::shared_ptr<const RowTable<DpoRow>> in_memory(std::vector<DpoRow> rows);
+/// As above.
+APUS_API std::shared_ptr<const RowTable<SftRow>> in_memory(std::vector<SftRow> rows);
 
 /// What becomes of a row that is longer than max_length.
 enum class Truncation {

@@ -38,7 +38,8 @@ class APUS_API Objective {
 
 /// Cross-entropy over supervised tokens.
 ///
-/// Maths:  loss = -(sum over supervised tokens of log p(token)) / (their number in the whole step).
+/// Maths:  loss = -(sum over supervised tokens of weight x log p(token)) / (number of those of non-zero weight
+///         in the whole step); weights are 1 unless the batch has others (loss_scale).
 /// Source: numbers.md point 1; transformers' num_items_in_batch.
 class APUS_API SftObjective final : public Objective {
  public:

@@ -129,7 +129,7 @@ TEST(DpoRowsParity, TheSameRowsAreDropped) {
     const RowCase rows(folder);
     const auto dataset = rows.prepared();
     std::vector<int64_t> kept, expected, dropped;
-    for (const DpoRow& row : dataset->rows()) kept.push_back(row.place.line - 1);
+    for (int64_t i = 0; i < dataset->size(); ++i) kept.push_back(dataset->place(i).line - 1);
     for (const auto& row : rows.expected.at("rows")) expected.push_back(row.at("index"));
     EXPECT_EQ(kept, expected);
     for (int64_t i = 0; i < rows.file.size(); ++i)

@@ -10,7 +10,7 @@ namespace {
 using Values = std::vector<int64_t>;
 
 TEST(Collator, PadsPairsToTheLongestOfAllSequences) {
-  const std::vector<DpoRow> rows = {make_pair(2, 1, 2), make_pair(1, 1, 1), make_pair(3, 2, 1)};
+  const std::vector<DpoRow> rows = {make_pair(3, 2, 1), make_pair(2, 1, 2)};
   const Batch batch = collate_dpo(rows, Values{2, 0}, {.pad_id = 9});
   EXPECT_EQ(batch.pairs, 2);
   EXPECT_EQ(batch.rows, 2);
@@ -61,7 +61,7 @@ TEST(Collator, TakesCutPromptsOfEachAnswer) {
 }
 
 TEST(Collator, ShiftsLabelsByOne) {
-  const std::vector<SftRow> rows = {{{10, 11, 12}, {10, kIgnoredLabel, 12}}, {{20, 21}, {kIgnoredLabel, 21}}};
+  const std::vector<SftRow> rows = {{{20, 21}, {kIgnoredLabel, 21}}, {{10, 11, 12}, {10, kIgnoredLabel, 12}}};
   const Batch batch = collate_sft(rows, Values{1, 0}, {.pad_id = 0, .pad_multiple = 4});
   EXPECT_EQ(batch.pairs, 0);
   EXPECT_EQ(batch.rows, 2);
@@ -69,6 +69,26 @@ TEST(Collator, ShiftsLabelsByOne) {
   EXPECT_EQ(values_of(batch.target_rows_M), (Values{0, 5}));
   EXPECT_EQ(values_of(batch.targets_M), (Values{21, 12}));
   EXPECT_EQ(values_of(batch.target_sequences_M), (Values{0, 1}));
+  EXPECT_FALSE(batch.target_weights_M.defined());
+}
+
+TEST(Collator, GivesEachTargetItsWeight) {
+  const std::vector<SftRow> rows = {{{20, 21, 22}, {kIgnoredLabel, 21, 22}, {0, 0.5F, 2}}, {{7, 8}, {7, 8}}};
+  const Batch batch = collate_sft(rows, Values{0, 1}, {});
+  const at::Tensor weights = batch.target_weights_M;
+  ASSERT_EQ(weights.numel(), 3);
+  EXPECT_EQ(weights.const_data_ptr<float>()[0], 0.5F);
+  EXPECT_EQ(weights.const_data_ptr<float>()[1], 2.0F);
+  EXPECT_EQ(weights.const_data_ptr<float>()[2], 1.0F);
+}
+
+TEST(Collator, CarriesMarginsWhereARowHasOne) {
+  std::vector<DpoRow> rows = {make_pair(1, 1, 1), make_pair(1, 1, 1)};
+  EXPECT_FALSE(collate_dpo(rows, Values{0, 1}, {}).pair_margins_P.defined());
+  rows[1].margin = 0.25F;
+  const at::Tensor margins = collate_dpo(rows, Values{0, 1}, {}).pair_margins_P;
+  EXPECT_EQ(margins.const_data_ptr<float>()[0], 0.0F);
+  EXPECT_EQ(margins.const_data_ptr<float>()[1], 0.25F);
 }
 
 TEST(Collator, RoundsThePaddedLengthUp) {
@@ -95,8 +115,7 @@ TEST(Collator, TheEmptyBatchStillHasSomethingToRun) {
 
 TEST(Collator, RefusesWhatDoesNotFit) {
   const std::vector<DpoRow> rows = {make_pair(1, 1, 1)};
-  EXPECT_THROW(collate_dpo(rows, Values{1}, {}), ShapeError);
-  EXPECT_THROW(collate_dpo(rows, Values{-1}, {}), ShapeError);
+  EXPECT_THROW(collate_dpo(rows, Values{0, 1}, {}), ShapeError);
   EXPECT_THROW(collate_dpo(rows, Values{0}, {.pad_multiple = 0}), ConfigError);
   EXPECT_NE(message_of<ConfigError>([&] {
               collate_dpo(rows, Values{0}, {.layout = BatchLayout::kPacked, .pad_multiple = 8});

@@ -31,7 +31,7 @@ TEST(Dataset, NamesWhereARowCameFrom) {
 TEST(Dataset, CollatesItsRows) {
   const auto dataset = make_dataset(4);
   const Batch batch = dataset->collate(Values{3, 1}, {});
-  EXPECT_EQ(values_of(batch.tokens_T), values_of(collate_dpo(dataset->rows(), Values{3, 1}, {}).tokens_T));
+  EXPECT_EQ(values_of(batch.tokens_T), values_of(collate_dpo(std::vector{dataset->row(3), dataset->row(1)}, Values{3, 1}, {}).tokens_T));
   const SftDataset texts({{{1, 2}, {-100, 2}}});
   EXPECT_EQ(values_of(texts.collate(Values{0}, {}).targets_M), (Values{2}));
   EXPECT_EQ(texts.place_text(0), "row 0");

@@ -29,6 +29,7 @@ class ProbeDataset final : public Dataset {
     return inner_.collate(ordinals, options);
   }
   RowPlace place(int64_t ordinal) const override { return {0, ordinal + 1}; }
+  int64_t tokens(int64_t ordinal) const override { return inner_.tokens(ordinal); }
   const DatasetOrigin& origin() const override { return inner_.origin(); }
 
   bool uneven = false;

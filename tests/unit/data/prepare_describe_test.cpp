@@ -67,7 +67,7 @@ TEST(DescribeFirstPair, ShowsACutPromptAsTheEngineSeesIt) {
 }
 
 TEST(DescribeFirstPair, SaysThatThereIsNone) {
-  EXPECT_EQ(describe_first_pair(DpoDataset({}), tokenizer()), "no pair");
+  EXPECT_EQ(describe_first_pair(DpoDataset(std::vector<DpoRow>()), tokenizer()), "no pair");
 }
 
 }  // namespace

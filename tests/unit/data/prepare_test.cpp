@@ -57,8 +57,8 @@ TEST_F(PrepareDpo, CountsEveryRowOnce) {
   EXPECT_EQ(report.reasons().at("broken JSON").count, 1);
   EXPECT_EQ(report.reasons().at("missing key 'rejected'").count, 1);
   EXPECT_EQ(report.reasons().at("prompt of max_length tokens or more").count, 1);
-  EXPECT_EQ(dataset->rows().back().chosen_length(), 12);
-  EXPECT_EQ(dataset->rows().back().place, (RowPlace{0, 9}));
+  EXPECT_EQ(dataset->row(dataset->size() - 1).chosen_length(), 12);
+  EXPECT_EQ(dataset->place(dataset->size() - 1), (RowPlace{0, 9}));
   EXPECT_TRUE(logger.contains("rows: 9 read = 3 trained whole + 1 truncated + 5 dropped (2 empty chosen"));
   EXPECT_TRUE(logger.contains("a.jsonl:5: empty chosen"));
 }
@@ -129,9 +129,9 @@ TEST_F(PrepareDpo, TheResultDoesNotDependOnTheNumberOfThreads) {
   const auto seven = prepared(options);
   ASSERT_EQ(one->size(), 350);
   ASSERT_EQ(seven->size(), one->size());
-  for (size_t i = 0; i < one->rows().size(); ++i) {
-    EXPECT_EQ(one->rows()[i].prompt_ids, seven->rows()[i].prompt_ids);
-    EXPECT_EQ(one->rows()[i].place, seven->rows()[i].place);
+  for (int64_t i = 0; i < one->size(); ++i) {
+    EXPECT_EQ(one->row(i).prompt_ids, seven->row(i).prompt_ids);
+    EXPECT_EQ(one->place(i), seven->place(i));
   }
   EXPECT_EQ(one->origin().fingerprint, seven->origin().fingerprint);
   EXPECT_EQ(seven->place_text(349), options.read.files[1] + ":50");

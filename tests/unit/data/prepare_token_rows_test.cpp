@@ -19,9 +19,9 @@ TEST_F(PrepareTokenRows, ReadsIdsAndLabels) {
                                            "\n\n"
                                            R"({"labels": [4, 5], "input_ids": [4, 5]})")}}});
   ASSERT_EQ(dataset->size(), 2);
-  EXPECT_EQ(dataset->rows()[0].input_ids, (std::vector<int32_t>{1, 2, 3}));
-  EXPECT_EQ(dataset->rows()[0].labels, (std::vector<int32_t>{kIgnoredLabel, 2, 3}));
-  EXPECT_EQ(dataset->rows()[1].place, (RowPlace{0, 3}));
+  EXPECT_EQ(dataset->row(0).input_ids, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(dataset->row(0).labels, (std::vector<int32_t>{kIgnoredLabel, 2, 3}));
+  EXPECT_EQ(dataset->row(1).place, (RowPlace{0, 3}));
   EXPECT_EQ(dataset->origin().report.summary(), "rows: 2 read = 2 trained whole + 0 truncated + 0 dropped");
 }
 
@@ -67,12 +67,12 @@ TEST_F(PrepareTokenRows, ObeysMaxLength) {
                                           "\n"
                                           R"({"input_ids": [5, 6], "labels": [5, 6]})")},
                .max_length = 3}};
-  EXPECT_EQ(prepared(options)->rows()[0].input_ids.front(), 5);
+  EXPECT_EQ(prepared(options)->row(0).input_ids.front(), 5);
   options.read.truncation = Truncation::kRight;
-  EXPECT_EQ(prepared(options)->rows()[0].labels, (std::vector<int32_t>{kIgnoredLabel, 2, 3}));
+  EXPECT_EQ(prepared(options)->row(0).labels, (std::vector<int32_t>{kIgnoredLabel, 2, 3}));
   options.read.truncation = Truncation::kLeft;
   const auto left = prepared(options);
-  EXPECT_EQ(left->rows()[0].input_ids, (std::vector<int32_t>{2, 3, 4}));
+  EXPECT_EQ(left->row(0).input_ids, (std::vector<int32_t>{2, 3, 4}));
   EXPECT_EQ(left->origin().report.truncated(), 1);
 }
 
