@@ -14,6 +14,7 @@ deps=$top/.deps
 pins=$top/cmake/pins.txt
 stamp=$deps/torch/apus-pins.txt
 packages=(g++ cmake ninja-build ccache mold git ca-certificates libgloo-dev libpcre2-dev libutf8proc-dev
+  zlib1g-dev libzstd-dev
   libspdlog-dev nlohmann-json3-dev libgtest-dev universal-ctags xz-utils python3 python3-pip unzip)
 
 say() { printf 'bootstrap: %s\n' "$*"; }

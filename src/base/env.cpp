@@ -55,4 +55,14 @@ void Environment::unset(std::string_view name) {
   if (found != variables_.end()) variables_.erase(found);
 }
 
+std::optional<std::filesystem::path> cache_directory(const Environment& environment) {
+  const std::filesystem::path own = environment.get_or("APUS_CACHE_DIR", "");
+  if (!own.empty()) return own;
+  const std::filesystem::path shared = environment.get_or("XDG_CACHE_HOME", "");
+  if (shared.is_absolute()) return shared / "apus";
+  const std::filesystem::path home = environment.get_or("HOME", "");
+  if (!home.empty()) return home / ".cache" / "apus";
+  return std::nullopt;
+}
+
 }  // namespace apus

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -50,5 +51,10 @@ class APUS_API Environment final {
  private:
   Map variables_;
 };
+
+/// The folder in which apus keeps what it can make again: APUS_CACHE_DIR, else XDG_CACHE_HOME/apus, else
+/// HOME/.cache/apus. A variable that is empty counts as unset, as does an XDG_CACHE_HOME that is no absolute
+/// path. None where nothing is set. The folder need not exist.
+APUS_API std::optional<std::filesystem::path> cache_directory(const Environment& environment);
 
 }  // namespace apus

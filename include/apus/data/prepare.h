@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "apus/data/dpo_rows.h"
 
 namespace apus {
+class Clock;
 class Logger;
 }
 
@@ -30,6 +32,14 @@ struct RowReadOptions {
   Truncation truncation = Truncation::kDelete;
   /// Stop at the first bad row (in file order) instead of counting it.
   bool strict = false;
+  /// Where prepared rows are kept for the next run and for the other ranks of the host (in its sub-folder
+  /// `rows`; base/env.h has the usual folder). None: a nameless file in the system's folder for temporary ones.
+  /// Performance only: the rows are the same.
+  std::optional<std::filesystem::path> cache_folder = {};
+  /// Once a new entry is written, the least recently used ones go until the others take no more than this.
+  int64_t max_cache_bytes = int64_t{64} << 30;
+  /// Says when progress is reported; nullptr: the machine's clock. Must live as long as the call.
+  const Clock* clock = nullptr;
 };
 
 /// What preparing preference rows asks.
