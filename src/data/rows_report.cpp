@@ -30,6 +30,7 @@ RowRefused::~RowRefused() = default;
 void RowReport::add_dropped(const std::string& file, int64_t line, const RowProblem& problem) {
   Reason& reason = reasons_[problem.kind];
   ++reason.count;
+  reason.code = problem.code;
   if (reason.examples.size() < kMaxExamples)
     reason.examples.push_back(file + ":" + std::to_string(line) + ": " + problem.message());
 }
@@ -38,6 +39,12 @@ int64_t RowReport::dropped() const {
   int64_t sum = 0;
   for (const auto& [kind, reason] : reasons_) sum += reason.count;
   return sum;
+}
+
+std::map<std::string, int64_t> RowReport::counts_by_code() const {
+  std::map<std::string, int64_t> counts;
+  for (const auto& [kind, reason] : reasons_) counts[reason.code] += reason.count;
+  return counts;
 }
 
 RowReport RowReport::part(std::span<const int64_t> kept) const {

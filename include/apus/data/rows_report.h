@@ -18,6 +18,9 @@ struct APUS_API RowProblem {
   std::string kind;
   /// What is particular to this row, e.g. "has: prompt, chosen"; may be empty.
   std::string detail;
+  /// A name for programs that never changes, e.g. "too_long"; several kinds may share one. The list stands
+  /// in docs/troubleshooting.md.
+  std::string code = {};
 
   /// "kind: detail", or the kind alone.
   std::string message() const;
@@ -45,6 +48,8 @@ class APUS_API RowReport final {
   struct Reason {
     /// How many there are.
     int64_t count = 0;
+    /// The problem's code.
+    std::string code = {};
     /// "file:line: message" of the first few rows.
     std::vector<std::string> examples = {};
   };
@@ -72,6 +77,8 @@ class APUS_API RowReport final {
   int64_t input() const { return trained() + held_out_ + dropped(); }
   /// Dropped rows by kind of problem.
   const std::map<std::string, Reason>& reasons() const { return reasons_; }
+  /// Dropped rows by the code of their problem.
+  std::map<std::string, int64_t> counts_by_code() const;
 
   /// The report of a part that keeps these of the trained rows; the others count as held out. `kept` are
   /// ordinals among the trained rows, in the order in which they were added; each at most once.
