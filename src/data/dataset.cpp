@@ -20,9 +20,14 @@ std::string Dataset::place_text(int64_t ordinal) const {
 }
 
 int64_t Dataset::rows_in(int64_t ordinal) const {
-  APUS_CHECK(ordinal >= 0 && ordinal < size(), ShapeError, "row ", ordinal, " is outside the dataset of ", size(),
-             " rows");
+  APUS_CHECK(ordinal >= 0 && ordinal < size(), ShapeError, "row ", ordinal, " is outside the dataset of ",
+             size(), " rows");
   return 1;
+}
+
+double Dataset::squared_tokens(int64_t ordinal) const {
+  const auto count = static_cast<double>(tokens(ordinal));
+  return count * count;
 }
 
 DpoDataset::DpoDataset(std::vector<DpoRow> rows, DatasetOrigin origin)
@@ -72,8 +77,8 @@ Batch SubsetDataset::collate(std::span<const int64_t> ordinals, const CollateOpt
 }
 
 int64_t SubsetDataset::inner(int64_t ordinal) const {
-  APUS_CHECK(ordinal >= 0 && ordinal < size(), ShapeError, "row ", ordinal, " is outside the dataset of ", size(),
-             " rows");
+  APUS_CHECK(ordinal >= 0 && ordinal < size(), ShapeError, "row ", ordinal, " is outside the dataset of ",
+             size(), " rows");
   return ordinals_[static_cast<size_t>(ordinal)];
 }
 
@@ -87,6 +92,10 @@ int64_t SubsetDataset::tokens(int64_t ordinal) const {
 
 int64_t SubsetDataset::rows_in(int64_t ordinal) const {
   return whole_->rows_in(inner(ordinal));
+}
+
+double SubsetDataset::squared_tokens(int64_t ordinal) const {
+  return whole_->squared_tokens(inner(ordinal));
 }
 
 DatasetSplit split_dataset(std::shared_ptr<const Dataset> dataset, const DatasetSplitOptions& options) {

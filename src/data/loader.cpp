@@ -5,7 +5,6 @@
 #include <map>
 #include <mutex>
 #include <new>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "apus/base/clock.h"
 #include "apus/base/error.h"
 #include "apus/data/dataset.h"
+#include "data/step_rows.h"
 
 namespace apus::data {
 namespace {
@@ -39,22 +39,25 @@ LoaderCursor following(LoaderCursor at, const StepPlan& plan) {
 class Loader::Source {
  public:
   Source(std::shared_ptr<const Dataset> dataset, Sampler sampler, StepPlan plan, const LoaderOptions& options)
-      : dataset_(std::move(dataset)),
-        sampler_(std::move(sampler)),
-        plan_(std::move(plan)),
+      : dataset_(dataset),
+        rows_(std::move(dataset), std::move(sampler), std::move(plan), options.balance),
         rank_(options.rank),
         collate_(options.collate) {}
 
-  const StepPlan& plan() const { return plan_; }
-  OrderRange range(const Task& task) const {
-    return plan_.micro_batch_range(task.at.step, task.micro_batch, rank_);
-  }
+  const StepPlan& plan() const { return rows_.plan(); }
+  int64_t rows(const LoaderCursor& at) { return rows_.rows({at.epoch, at.step}); }
 
   Batch make(const Task& task) {
-    const OrderRange places = range(task);
-    const auto order = order_of(task.at.epoch);
-    const auto ordinals =
-        std::span(*order).subspan(static_cast<size_t>(places.first), static_cast<size_t>(places.count));
+    MicroBatchRows rows = rows_.micro_batch({task.at.epoch, task.at.step}, task.micro_batch, rank_);
+    Batch batch = collate(rows.ordinals);
+    APUS_CHECK(static_cast<int64_t>(rows.places.size()) == batch.rows, ShapeError,
+               "the dataset made a batch of ", batch.rows, " rows, expected ", rows.places.size());
+    batch.places = std::move(rows.places);
+    return batch;
+  }
+
+ private:
+  Batch collate(const std::vector<int64_t>& ordinals) const {
     try {
       return dataset_->collate(ordinals, collate_);
     } catch (const Error&) {  // says itself what is wrong
@@ -69,24 +72,10 @@ class Loader::Source {
     }
   }
 
- private:
-  /// The order of an epoch; the newest two are kept, as workers stand at the border of epochs.
-  std::shared_ptr<const std::vector<int64_t>> order_of(int64_t epoch) {
-    const std::lock_guard lock(mutex_);
-    auto& order = orders_[epoch];
-    if (!order) order = std::make_shared<const std::vector<int64_t>>(sampler_.order(epoch));
-    auto result = order;
-    if (orders_.size() > 2) orders_.erase(orders_.begin());
-    return result;
-  }
-
   std::shared_ptr<const Dataset> dataset_;
-  Sampler sampler_;
-  StepPlan plan_;
+  StepRows rows_;
   int64_t rank_;
   CollateOptions collate_;
-  std::mutex mutex_;
-  std::map<int64_t, std::shared_ptr<const std::vector<int64_t>>> orders_;
 };
 
 /// Threads that make micro-batches ahead, each the next one that nobody has taken; delivered in order.
@@ -211,11 +200,8 @@ StepBatches Loader::next() {
   APUS_CHECK(!steps_left_ || *steps_left_ > 0, ConfigError,
              "loader: all steps that it was made for are delivered");
   const StepPlan& plan = source_->plan();
-  StepBatches step{cursor_.epoch, cursor_.step, plan.step_range(cursor_.step).count, {}, {}};
-  for (int64_t m = 0; m < plan.micro_batches(cursor_.step); ++m) {
-    step.micro_batches.push_back(take(m));
-    step.first_places.push_back(source_->range({cursor_, m}).first);
-  }
+  StepBatches step{cursor_.epoch, cursor_.step, source_->rows(cursor_), {}};
+  for (int64_t m = 0; m < plan.micro_batches(cursor_.step); ++m) step.micro_batches.push_back(take(m));
   cursor_ = following(cursor_, plan);
   if (steps_left_) --*steps_left_;
   return step;

@@ -45,9 +45,8 @@ at::Tensor Qwen2Attention::forward(const at::Tensor& x_TD, const nn::PassContext
   };
   const at::Tensor v_TKH = heads(v_proj_);
   const ops::Rotated turned = ops::rotary(heads(q_proj_), heads(k_proj_), context.cos_TH, context.sin_TH);
-  const nn::RowLayout& rows = *context.rows;
-  const at::Tensor y_TNH = ops::attention(turned.q_TNH, turned.k_TKH, v_TKH,
-                                          {.lengths = rows.lengths, .padded_length = rows.padded_length});
+  const at::Tensor y_TNH =
+      ops::attention(turned.q_TNH, turned.k_TKH, v_TKH, nn::attention_rows(*context.rows));
   return o_proj_.forward(y_TNH.flatten(1), context);
 }
 

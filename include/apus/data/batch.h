@@ -15,11 +15,13 @@ namespace apus::data {
 ///
 /// A supervised token is a (row, target) pair: the hidden row `target_rows[m]` predicts token `targets[m]`
 /// (so the shift by one is already done here, and nowhere else).
-/// DPO: sequences 0..P-1 are the chosen answers, P..2P-1 the rejected ones of the same pairs.
+/// DPO: sequences 0..P-1 are the chosen answers, P..2P-1 the rejected ones of the same pairs. With prompts
+/// kept once (BatchLayout::kSharedPrompt) the layout has other sequences, but target_sequences_M still counts
+/// answers so, and the last row of a prompt predicts the first token of both.
 struct APUS_API Batch {
   at::Tensor tokens_T;                          ///< int64 [T] token ids (padding rows hold pad ids)
   std::shared_ptr<const nn::RowLayout> layout;  ///< how T splits into sequences
-  at::Tensor target_rows_M;                     ///< int64 [M] rows of [T] that predict, ascending
+  at::Tensor target_rows_M;                     ///< int64 [M] rows of [T] that predict, never descending
   at::Tensor targets_M;                         ///< int64 [M] the tokens they predict
   at::Tensor target_sequences_M;                ///< int64 [M] the sequence each belongs to
   at::Tensor target_weights_M;                  ///< fp32 [M] what each counts in the loss; undefined: all 1
@@ -27,6 +29,9 @@ struct APUS_API Batch {
   int64_t pairs = 0;                            ///< DPO: P; SFT: 0
   int64_t rows = 0;                             ///< rows in this micro-batch (pairs in DPO); 0 = empty
   std::vector<int64_t> ordinals;                ///< [rows] places in the prepared dataset, for reports
+  /// [rows] how many rows stand before each in the epoch's order: the coordinate of its random numbers
+  /// (SampleCoordinate::ordinal), whatever the world, packs and balance. Filled by the loader, else empty.
+  std::vector<int64_t> places;
 
   /// Supervised tokens in this micro-batch.
   int64_t target_count() const { return target_rows_M.defined() ? target_rows_M.numel() : 0; }

@@ -15,6 +15,11 @@ struct TokenizerFolder;
 enum class BatchLayout {
   kPadded,  ///< every sequence takes as many rows as the longest; padding on the right
   kPacked,  ///< one after another, no padding (`--padding_free`)
+  /// Packed, and the prompt of a pair lies in memory once: prompt, chosen answer, rejected answer, both
+  /// answers at the positions behind the prompt (RowLayout::prefixes). A pair whose prompts differ after
+  /// truncation, or are empty, is two whole sequences. DPO only. No model reads it yet: they refuse it
+  /// (NotSupported).
+  kSharedPrompt,
 };
 
 /// How rows become a batch.
@@ -22,8 +27,10 @@ struct CollateOptions {
   BatchLayout layout = BatchLayout::kPadded;
   /// Token that fills padding rows. It is never a target, so its value changes no result.
   int64_t pad_id = 0;
-  /// kPadded: the padded length is rounded up to a multiple of it. Must be 1 with kPacked.
+  /// kPadded: the padded length is rounded up to a multiple of it. Must be 1 with the other layouts.
   int64_t pad_multiple = 1;
+  /// The tensors lie in pinned memory, so that copies to a GPU need not wait. Without a GPU it does nothing.
+  bool pin = false;
 };
 
 /// The padding token of a tokenizer: its pad token, else its eos token, else 0.
@@ -37,7 +44,9 @@ APUS_API int64_t padding_id(const TokenizerFolder& folder);
 /// empty batch, which a rank without rows runs so that collectives stay in step: rows = 0, pairs = 0, no
 /// targets, but two sequences of one pad token each, so that the model has something to run on.
 /// Shapes:  T = sequences x padded length, or the sum of lengths; M = supervised tokens.
-/// Throws:  ShapeError if there are not as many ordinals as rows, ConfigError for options that do not fit.
+/// Throws:  ShapeError if there are not as many ordinals as rows, or more than 2^31 - 1 rows in T;
+/// ConfigError
+///          for options that do not fit.
 APUS_API Batch collate_dpo(std::span<const DpoRow> rows, std::span<const int64_t> ordinals,
                            const CollateOptions& options);
 

@@ -45,6 +45,8 @@ class APUS_API Dataset {
   virtual int64_t tokens(int64_t ordinal) const = 0;
   /// Rows (pairs in DPO) that stand behind an ordinal: 1, but for packs.
   virtual int64_t rows_in(int64_t ordinal) const;
+  /// What attention over the row costs: the sum of the squares of its rows' tokens (see rows_in).
+  virtual double squared_tokens(int64_t ordinal) const;
   /// Files, counts and fingerprint.
   virtual const DatasetOrigin& origin() const = 0;
 
@@ -114,6 +116,7 @@ class APUS_API SubsetDataset final : public Dataset {
   RowPlace place(int64_t ordinal) const override;
   int64_t tokens(int64_t ordinal) const override;
   int64_t rows_in(int64_t ordinal) const override;
+  double squared_tokens(int64_t ordinal) const override;
   const DatasetOrigin& origin() const override { return origin_; }
 
  private:

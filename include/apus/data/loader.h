@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apus/base/api.h"
+#include "apus/data/balance.h"
 #include "apus/data/batch.h"
 #include "apus/data/collator.h"
 #include "apus/data/sampler.h"
@@ -37,6 +38,12 @@ struct LoaderOptions {
   int64_t prefetch_factor = 2;
   /// Layout and padding.
   CollateOptions collate = {};
+  /// Deal the rows of a step to micro-batches and ranks by this cost, see balance_step; none: in the order of
+  /// the epoch, as StepPlan says. Which rows form a step stays the same, so results differ by rounding alone,
+  /// except where the loss looks at which rows share a micro-batch: leave it out for `--dpo_reduction
+  /// microbatch`, losses that sort inside a micro-batch, and comparisons with a trainer that takes rows in
+  /// order.
+  std::optional<CostModel> balance = {};
   /// Where to begin.
   LoaderCursor start = {};
   /// Steps that will be asked for; none = no end. Workers make nothing beyond.
@@ -51,23 +58,21 @@ struct APUS_API StepBatches {
   int64_t epoch = 0;
   /// Within the epoch.
   int64_t step = 0;
-  /// Rows of the whole step, over all ranks (pairs in DPO).
+  /// Rows of the whole step, over all ranks (pairs in DPO); with packs those that stand in them.
   int64_t rows = 0;
   /// This rank's micro-batches; equally many on all ranks, some may be empty.
   std::vector<Batch> micro_batches;
-  /// For each micro-batch, the place of its first row in the epoch's order: row i of the batch has ordinal
-  /// first_places[m] + i there, the coordinate of its random numbers (SampleCoordinate::ordinal).
-  std::vector<int64_t> first_places;
 };
 
 /// Delivers a rank's micro-batches step by step and without end, epoch after epoch, made by background
 /// threads.
 ///
-/// What is delivered depends on dataset, sampler, plan, rank and layout alone, not on workers or timing. An
+/// What is delivered depends on dataset, sampler, plan, rank, balance and layout alone, not on workers or
+/// timing; which rows form a step, and their Batch::places, not on rank, world and balance either. An
 /// exception on a worker reaches the caller of `next` at the step that it concerns. Destroying the loader
 /// stops the threads at once.
 /// Threads: one consumer.
-/// Memory:  workers x prefetch_factor micro-batches, and the orders of at most two epochs.
+/// Memory:  workers x prefetch_factor micro-batches, and the orders of at most two epochs (8 bytes a row).
 class APUS_API Loader final {
  public:
   /// Throws:  ConfigError if sampler, plan and dataset disagree about the number of rows, the rank is not in

@@ -9,6 +9,10 @@
 
 #include "apus/base/api.h"
 
+namespace apus::ops {
+struct AttentionRows;
+}
+
 namespace apus::nn {
 
 /// How the T token rows of a micro-batch split into sequences.
@@ -16,6 +20,9 @@ namespace apus::nn {
 /// Two layouts share one type. Packed: the sequences lie one after another, T = sum of lengths,
 /// padded_length = 0. Padded: every sequence takes padded_length rows, T = batch * padded_length, its own
 /// tokens first, padding behind them. Immutable once built, and shared by every block of a pass.
+///
+/// What a row sees: the rows of its own sequence up to itself, and all rows of the sequence that `prefixes`
+/// names for it, if any. So a prompt can lie in memory once, with several answers behind it.
 struct APUS_API RowLayout {
   /// [B] tokens of each sequence, without padding; 0 is allowed.
   std::vector<int64_t> lengths;
@@ -23,7 +30,11 @@ struct APUS_API RowLayout {
   int64_t padded_length = 0;
   /// Largest entry of lengths, 0 without sequences.
   int64_t max_length = 0;
-  /// int64 [T] on the CPU: position of each row in its sequence, from 0; padding counts on.
+  /// [B] the sequence that stands before each one as if it were its beginning, -1 = none; empty = no sequence
+  /// has one. Packed layouts only. Only who says so reads it: see attention_rows.
+  std::vector<int64_t> prefixes;
+  /// int64 [T] on the CPU: position of each row in its sequence, from 0, or from the length of its prefix;
+  /// padding counts on.
   at::Tensor positions_T;
 
   /// B, the number of sequences.
@@ -33,12 +44,27 @@ struct APUS_API RowLayout {
   int64_t rows() const;
   /// First row of sequence `index`. Throws ShapeError if there is no such sequence.
   int64_t first_row(int64_t index) const;
+  /// int32 [B + 1] on the CPU: the first row of each sequence, and T; what varlen kernels read, with
+  /// max_length (padded_length, where rows are padded). Made anew by each call. Throws:  ShapeError if T is
+  /// beyond 2^31 - 1.
+  at::Tensor cu_seqlens() const;
 
-  /// Throws:  ShapeError for a negative length.
+  /// Throws:  ShapeError for a negative length, or more than 2^31 - 1 rows.
   static std::shared_ptr<const RowLayout> packed(std::vector<int64_t> lengths);
-  /// Throws:  ShapeError if padded_length < 1 or a length is negative or larger than it.
+  /// Packed, with prefixes. If none of them names a sequence, the same as packed(lengths).
+  /// Throws:  as packed; ShapeError unless there is one prefix a sequence, each -1 or the index of an earlier
+  ///          sequence that has none itself.
+  static std::shared_ptr<const RowLayout> prefixed(std::vector<int64_t> lengths,
+                                                   std::vector<int64_t> prefixes);
+  /// Throws:  ShapeError if padded_length < 1 or a length is negative or larger than it, or there are more
+  /// than
+  ///          2^31 - 1 rows.
   static std::shared_ptr<const RowLayout> padded(std::vector<int64_t> lengths, int64_t padded_length);
 };
+
+/// The layout as ops::attention reads it; the lengths are borrowed. Every model's way from one to the other.
+/// Throws:  NotSupported if sequences have prefixes, which ops::attention would not see.
+APUS_API ops::AttentionRows attention_rows(const RowLayout& layout);
 
 /// Everything that a forward pass needs besides the activations; copied into backward for recompute.
 struct APUS_API PassContext {

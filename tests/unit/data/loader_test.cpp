@@ -55,7 +55,7 @@ Loader make_loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& 
 std::vector<int64_t> digest(const StepBatches& step) {
   std::vector<int64_t> all = {step.epoch, step.step, step.rows};
   for (size_t m = 0; m < step.micro_batches.size(); ++m) {
-    all.push_back(step.first_places[m]);
+    for (const int64_t place : step.micro_batches[m].places) all.push_back(place);
     for (const int64_t ordinal : step.micro_batches[m].ordinals) all.push_back(ordinal);
     for (const int64_t token : values_of(step.micro_batches[m].tokens_T)) all.push_back(token);
   }
@@ -89,7 +89,7 @@ TEST(Loader, EveryWorldTakesTheSameRowsInAStep) {
         for (size_t m = 0; m < batches.micro_batches.size(); ++m)
           for (size_t i = 0; i < batches.micro_batches[m].ordinals.size(); ++i) {
             const int64_t ordinal = batches.micro_batches[m].ordinals[i];
-            EXPECT_EQ(order[static_cast<size_t>(batches.first_places[m]) + i], ordinal);
+            EXPECT_EQ(order[static_cast<size_t>(batches.micro_batches[m].places[i])], ordinal);
             rows.insert(ordinal);
           }
       }

@@ -3,6 +3,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "apus/base/error.h"
+#include "apus/ops/attention.h"
 #include "tests/support/tensor_checks.h"
 
 namespace apus::nn {
@@ -29,6 +30,51 @@ TEST(RowLayout, PaddedSequencesTakeEqualRowsAndPositionsCountOn) {
   EXPECT_EQ(layout->first_row(1), 4);
   EXPECT_EQ(layout->max_length, 3);
   expect_equal(layout->positions_T, at::tensor({0, 1, 2, 3, 0, 1, 2, 3}, at::kLong));
+}
+
+TEST(RowLayout, CuSeqlensAreTheFirstRowsAndTheEnd) {
+  expect_equal(RowLayout::packed({3, 0, 2})->cu_seqlens(), at::tensor({0, 3, 3, 5}, at::kInt));
+  expect_equal(RowLayout::padded({3, 1}, 4)->cu_seqlens(), at::tensor({0, 4, 8}, at::kInt));
+  expect_equal(RowLayout::packed({})->cu_seqlens(), at::tensor({0}, at::kInt));
+}
+
+TEST(RowLayout, RefusesMoreRowsThanKernelsCanIndex_Pitfall45) {
+  constexpr int64_t kLimit = int64_t{1} << 31;
+  RowLayout layout;  // made by hand: no test can hold its positions
+  layout.lengths = {kLimit - 2, 1};
+  expect_equal(layout.cu_seqlens(), at::tensor({int64_t{0}, kLimit - 2, kLimit - 1}, at::kLong).to(at::kInt));
+  layout.lengths = {kLimit - 2, 2};
+  EXPECT_THROW(layout.cu_seqlens(), ShapeError);
+  layout = {.lengths = {5, 5}, .padded_length = kLimit / 2};
+  EXPECT_THROW(layout.cu_seqlens(), ShapeError);
+  EXPECT_THROW(RowLayout::packed({kLimit - 1, 1}), ShapeError);
+  EXPECT_THROW(RowLayout::packed({kLimit * kLimit, kLimit * kLimit}), ShapeError);
+  EXPECT_THROW(RowLayout::padded({1, 1}, kLimit / 2), ShapeError);
+}
+
+TEST(RowLayout, AnswersContinueThePositionsOfTheirPrefix) {
+  const auto layout = RowLayout::prefixed({3, 2, 1, 2}, {-1, 0, 0, -1});
+  EXPECT_TRUE(layout->is_packed());
+  EXPECT_EQ(layout->rows(), 8);
+  EXPECT_EQ(layout->first_row(2), 5);
+  expect_equal(layout->positions_T, at::tensor({0, 1, 2, 3, 4, 3, 0, 1}, at::kLong));
+  EXPECT_TRUE(RowLayout::prefixed({3, 2}, {-1, -1})->prefixes.empty());
+}
+
+TEST(RowLayout, RefusesPrefixesThatCannotBe) {
+  EXPECT_THROW(RowLayout::prefixed({3, 2}, {-1}), ShapeError);
+  EXPECT_THROW(RowLayout::prefixed({3, 2}, {1, -1}), ShapeError);
+  EXPECT_THROW(RowLayout::prefixed({3, 2}, {-1, -2}), ShapeError);
+  EXPECT_THROW(RowLayout::prefixed({3, 2, 2}, {-1, 0, 1}), ShapeError);
+}
+
+TEST(RowLayout, AttentionReadsPlainLayoutsAlone) {
+  const auto plain = RowLayout::padded({3, 1}, 4);
+  const ops::AttentionRows rows = attention_rows(*plain);
+  EXPECT_EQ(rows.lengths.data(), plain->lengths.data());
+  EXPECT_EQ(rows.lengths.size(), 2u);
+  EXPECT_EQ(rows.padded_length, 4);
+  EXPECT_THROW(attention_rows(*RowLayout::prefixed({3, 1}, {-1, 0})), NotSupported);
 }
 
 TEST(RowLayout, MayBeEmpty) {
