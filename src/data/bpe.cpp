@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <functional>
 
 #include "apus/base/error.h"
@@ -10,64 +9,24 @@
 namespace apus::data {
 namespace {
 
-// Up to here scanning for the best pair beats a heap.
+// Of characters, or with places: up to here scanning for the best pair beats a heap.
 constexpr size_t kShortWord = 48;
-constexpr size_t kCacheEntries = 1 << 16;
-
-uint64_t pair_key(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
-
-uint64_t mix(uint64_t value) {
-  value *= 0x9E3779B97F4A7C15ULL;
-  return value ^ (value >> 32);
-}
+constexpr size_t kFilterBitsPerMerge = 12;
 
 }  // namespace
 
-MergeTable::MergeTable(size_t expected) : slots_(std::bit_ceil(expected + expected / 2 + 16)) {}
-
-size_t MergeTable::slot_of(uint64_t pair) const {
-  const size_t mask = slots_.size() - 1;
-  size_t at = mix(pair) & mask;
-  while (slots_[at].pair != pair && slots_[at].pair != UINT64_MAX) at = (at + 1) & mask;
-  return at;
-}
+MergeTable::MergeTable(size_t expected)
+    : slots_(std::bit_ceil(expected + expected / 2 + 16)),
+      filter_(std::bit_ceil((expected + 16) * kFilterBitsPerMerge) / 64),
+      filter_shift_(64 - std::countr_zero(filter_.size() * 64)) {}
 
 void MergeTable::add(int32_t left, int32_t right, Merge merge) {
-  const uint64_t pair = pair_key(left, right);
-  slots_[slot_of(pair)] = {pair, merge};
-}
-
-MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const {
-  return slots_[slot_of(pair_key(left, right))].merge;
-}
-
-WordCache::WordCache() : entries_(kCacheEntries) {}
-
-WordCache::Key WordCache::key_of(std::string_view word) {
-  std::array<uint64_t, 2> words{};
-  std::memcpy(words.data(), word.data(), word.size());
-  return {words[0], words[1] | static_cast<uint64_t>(word.size()) << 56};
-}
-
-size_t WordCache::slot_of(const Key& key) {
-  return mix(key.low ^ std::rotl(key.high * 0xC2B2AE3D27D4EB4FULL, 31)) & (kCacheEntries - 1);
-}
-
-bool WordCache::find(const Key& key, std::vector<int32_t>& ids) const {
-  const Entry& entry = entries_[slot_of(key)];
-  if (entry.count < 0 || entry.key.low != key.low || entry.key.high != key.high) return false;
-  ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
-  return true;
-}
-
-void WordCache::store(const Key& key, const BpeSymbol* symbols, size_t count) {
-  if (count > kMaxTokens) return;
-  Entry& entry = entries_[slot_of(key)];
-  entry.key = key;
-  entry.count = static_cast<int32_t>(count);
-  for (size_t i = 0; i < count; ++i) entry.ids[i] = symbols[i].id;
+  const uint64_t pair =
+      static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+  const uint64_t hash = mix(pair);
+  const uint64_t bit = hash >> filter_shift_;
+  filter_[bit / 64] |= uint64_t{1} << (bit % 64);
+  slots_[slot_of(pair, hash)] = {pair, merge};
 }
 
 BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions options,
@@ -97,35 +56,32 @@ BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions 
     merges_.add(id_of(left, rank), id_of(right, rank), {static_cast<uint32_t>(rank), whole});
   }
   fill_byte_ids();
+  knows_all_bytes_ =
+      options_.byte_level && std::ranges::all_of(byte_ids_, [](int32_t id) { return id >= 0; });
   for (size_t pair = 0; options_.byte_level && pair < byte_pairs_.size(); ++pair)
     byte_pairs_[pair] = merges_.find(byte_ids_[pair >> 8], byte_ids_[pair & 255]);
 }
 
 void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const {
-  const bool cached = word.size() <= WordCache::kMaxWordBytes;
-  WordCache::Key key;
-  if (cached) {
-    key = WordCache::key_of(word);
-    if (scratch.cache.find(key, ids)) return;
-  }
-  const std::vector<BpeSymbol>& symbols = encode_symbols(word, scratch);
-  for (const BpeSymbol& symbol : symbols) ids.push_back(symbol.id);
-  if (cached) scratch.cache.store(key, symbols.data(), symbols.size());
+  const ByteRange whole{0, static_cast<uint32_t>(word.size())};
+  encode_words(word, {&whole, 1}, scratch, ids);
+}
+
+bool BpeModel::find_whole(std::string_view word, BpeScratch& scratch) const {
+  scratch.symbols.clear();
+  if (!options_.ignore_merges) return false;
+  scratch.name.clear();
+  if (options_.byte_level)
+    append_byte_level(scratch.name, word);
+  else
+    scratch.name = word;
+  const auto id = vocabulary_.find(scratch.name);
+  if (id) scratch.symbols.push_back({*id, static_cast<uint32_t>(word.size())});
+  return id.has_value();
 }
 
 const std::vector<BpeSymbol>& BpeModel::encode_symbols(std::string_view word, BpeScratch& scratch) const {
-  scratch.symbols.clear();
-  if (options_.ignore_merges) {
-    scratch.name.clear();
-    if (options_.byte_level)
-      append_byte_level(scratch.name, word);
-    else
-      scratch.name = word;
-    if (const auto id = vocabulary_.find(scratch.name)) {
-      scratch.symbols.push_back({*id, static_cast<uint32_t>(word.size())});
-      return scratch.symbols;
-    }
-  }
+  if (find_whole(word, scratch)) return scratch.symbols;
   if (options_.byte_level)
     start_parts(word, scratch);
   else

@@ -3,12 +3,15 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "data/bpe_vocabulary.h"
+#include "data/normalize.h"
+#include "data/word_cache.h"
 
 namespace apus::data {
 
@@ -38,8 +41,9 @@ struct BpeOptions {
   std::string missing_unk;
 };
 
-/// Merge rules: of a pair of tokens, its rank (lower goes first) and what it becomes. Open addressing, and
-/// for pairs of single bytes, which every word starts with, a dense table.
+/// Merge rules: of a pair of tokens, its rank (lower goes first) and what it becomes. Open addressing behind
+/// a filter of bits: most pairs that are asked for have no rule, and the filter, small enough to stay in the
+/// second-level cache, says so.
 class MergeTable final {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -52,47 +56,34 @@ class MergeTable final {
   /// Adds a rule; the same pair again replaces the first.
   void add(int32_t left, int32_t right, Merge merge);
   /// The rule of a pair; its rank is kNone if there is none.
-  Merge find(int32_t left, int32_t right) const;
+  Merge find(int32_t left, int32_t right) const {
+    const uint64_t pair =
+        static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+    const uint64_t hash = mix(pair);
+    const uint64_t bit = hash >> filter_shift_;
+    if ((filter_[bit / 64] >> (bit % 64) & 1) == 0) return {};
+    return slots_[slot_of(pair, hash)].merge;
+  }
 
  private:
   struct Slot {
     uint64_t pair = UINT64_MAX;
     Merge merge;
   };
-  size_t slot_of(uint64_t pair) const;
+  static uint64_t mix(uint64_t pair) {
+    pair = (pair ^ pair >> 29) * 0x9E3779B97F4A7C15ULL;
+    return pair ^ pair >> 32;
+  }
+  size_t slot_of(uint64_t pair, uint64_t hash) const {
+    const size_t mask = slots_.size() - 1;
+    size_t at = hash & mask;
+    while (slots_[at].pair != pair && slots_[at].pair != UINT64_MAX) at = (at + 1) & mask;
+    return at;
+  }
 
   std::vector<Slot> slots_;
-};
-
-/// Tokens of short words that one caller has seen: direct-mapped, fixed size, 48 bytes an entry.
-class WordCache final {
- public:
-  static constexpr size_t kMaxWordBytes = 15;
-  static constexpr size_t kMaxTokens = 7;
-
-  WordCache();
-
-  /// A word's key; the word has at most kMaxWordBytes.
-  struct Key {
-    uint64_t low = 0;
-    uint64_t high = 0;
-  };
-  static Key key_of(std::string_view word);
-
-  /// Appends the word's tokens if it is there.
-  bool find(const Key& key, std::vector<int32_t>& ids) const;
-  /// Remembers a word, unless it has more than kMaxTokens tokens.
-  void store(const Key& key, const BpeSymbol* symbols, size_t count);
-
- private:
-  struct Entry {
-    Key key;
-    int32_t count = -1;
-    std::array<int32_t, kMaxTokens> ids{};
-  };
-  static size_t slot_of(const Key& key);
-
-  std::vector<Entry> entries_;
+  std::vector<uint64_t> filter_;
+  int filter_shift_;
 };
 
 /// Working memory of one caller; its content between calls means nothing but the cache.
@@ -111,10 +102,16 @@ struct BpeScratch {
       return a.rank != b.rank ? a.rank > b.rank : a.part > b.part;
     }
   };
+  /// Up to so many bytes scanning for the best pair beats a heap.
+  static constexpr size_t kScanBytes = 96;
+
   WordCache cache;
+  std::array<uint64_t, kScanBytes> merges{};  // rank and result of a part and its right neighbour
+  std::array<int32_t, kScanBytes> ids{};
   std::vector<Part> parts;
   std::vector<Candidate> heap;
   std::vector<BpeSymbol> symbols;
+  std::vector<int32_t> word_ids;
   std::string name;
 };
 
@@ -133,13 +130,22 @@ class BpeModel final {
   /// Appends the tokens of a word.
   void encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
 
+  /// The same for all words of a text, in order; the quickest way.
+  void encode_words(std::string_view text, std::span<const ByteRange> words, BpeScratch& scratch,
+                    std::vector<int32_t>& ids) const;
+
   /// The tokens of a word with their lengths; they lie in `scratch` until its next use.
   const std::vector<BpeSymbol>& encode_symbols(std::string_view word, BpeScratch& scratch) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  /// Whether words are bytes that it spells itself.
+  bool is_byte_level() const { return options_.byte_level; }
 
  private:
   void fill_byte_ids();
+  std::span<const int32_t> encode_new_word(std::string_view word, BpeScratch& scratch) const;
+  std::span<const int32_t> merge_bytes(std::string_view word, BpeScratch& scratch) const;
+  bool find_whole(std::string_view word, BpeScratch& scratch) const;
   void start_parts(std::string_view word, BpeScratch& scratch) const;
   void start_characters(std::string_view word, BpeScratch& scratch) const;
   std::optional<int32_t> find_character(std::string_view name) const;
@@ -152,7 +158,8 @@ class BpeModel final {
   BpeOptions options_;
   MergeTable merges_;
   std::array<int32_t, 256> byte_ids_;
-  std::vector<MergeTable::Merge> byte_pairs_;
+  std::vector<MergeTable::Merge> byte_pairs_;  // rules of pairs of bytes, which every word starts with
+  bool knows_all_bytes_ = false;
   std::array<int32_t, 256> fallback_ids_;
   std::string source_;
 };

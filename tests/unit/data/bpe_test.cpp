@@ -129,24 +129,5 @@ TEST(MergeTable, FindsWhatWasAdded) {
   EXPECT_EQ(table.find(-1, -1).rank, MergeTable::kNone);
 }
 
-TEST(WordCache, TellsWordsOfZeroBytesApart) {
-  WordCache cache;
-  const BpeSymbol one{1, 1};
-  cache.store(WordCache::key_of(std::string(1, '\0')), &one, 1);
-  Ids ids;
-  EXPECT_TRUE(cache.find(WordCache::key_of(std::string(1, '\0')), ids));
-  EXPECT_FALSE(cache.find(WordCache::key_of(std::string(2, '\0')), ids));
-  EXPECT_FALSE(cache.find(WordCache::key_of(""), ids));
-  EXPECT_EQ(ids, Ids{1});
-}
-
-TEST(WordCache, DoesNotKeepLongResults) {
-  WordCache cache;
-  const std::vector<BpeSymbol> many(WordCache::kMaxTokens + 1, BpeSymbol{1, 1});
-  cache.store(WordCache::key_of("word"), many.data(), many.size());
-  Ids ids;
-  EXPECT_FALSE(cache.find(WordCache::key_of("word"), ids));
-}
-
 }  // namespace
 }  // namespace apus::data

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace apus::data {
+
+/// Tokens of words that one caller has seen, of bounded size: when room is needed, older words are forgotten.
+///
+/// Short words with few tokens, which almost all are, lie whole in one half of a cache line; their place is
+/// known from their bytes alone, so that it can be fetched ahead. Others lie one after another in a buffer,
+/// found by a hash and compared byte by byte; a full buffer is started over.
+/// Memory: 4 MiB and 256 KiB of places, up to 2 MiB of longer words.
+class WordCache final {
+ public:
+  static constexpr size_t kMaxShortBytes = 15;
+  static constexpr size_t kMaxShortTokens = 4;
+  static constexpr size_t kMaxWordBytes = 255;
+  static constexpr size_t kMaxTokens = 255;
+
+  WordCache();
+
+  /// A short word: its bytes, zeros, and in the last byte its length.
+  struct Key {
+    uint64_t low = 0;
+    uint64_t high = 0;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+
+  /// The key of text[begin, begin + length), length at most kMaxShortBytes.
+  static Key key_of(std::string_view text, size_t begin, size_t length);
+
+  /// Tells the processor that the key's place is needed soon.
+  void fetch(const Key& key) const { __builtin_prefetch(&lines_[line_of(key)]); }
+
+  /// Writes a short word's tokens to `out`, which has room for kMaxShortTokens, and returns their number; or
+  /// returns -1, with nothing of meaning in `out`.
+  int find_short(const Key& key, int32_t* out);
+
+  /// The tokens of any word that store_long was given, or nothing. They stay until the next store.
+  std::span<const int32_t> find_long(std::string_view word) const;
+
+  /// Remembers a short word; `ids` are at most kMaxShortTokens, all from 0 to kMaxTokenId.
+  void store_short(const Key& key, std::span<const int32_t> ids);
+
+  /// Remembers a word of at least one token and at most kMaxWordBytes and kMaxTokens; others are let go.
+  void store_long(std::string_view word, std::span<const int32_t> ids);
+
+ private:
+  // The number of tokens lies above the first one's id.
+  struct Entry {
+    Key key{0, UINT64_MAX};
+    std::array<uint32_t, kMaxShortTokens> ids{};
+  };
+  struct alignas(64) Line {
+    std::array<Entry, 2> entries;
+  };
+  struct Slot {
+    uint64_t hash = 0;
+    uint32_t begin = 0;
+    uint16_t bytes = 0;  // 0: free
+    uint16_t tokens = 0;
+  };
+  static size_t line_of(const Key& key);
+
+  std::vector<Line> lines_;
+  std::vector<Slot> slots_;
+  std::vector<int32_t> buffer_;  // a word's tokens, then its bytes
+};
+
+}  // namespace apus::data
