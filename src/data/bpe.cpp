@@ -15,25 +15,46 @@ constexpr size_t kFilterBitsPerMerge = 12;
 
 }  // namespace
 
-MergeTable::MergeTable(size_t expected)
-    : slots_(std::bit_ceil(expected + expected / 2 + 16)),
-      filter_(std::bit_ceil((expected + 16) * kFilterBitsPerMerge) / 64),
+MergeTable::MergeTable(size_t count, int32_t id_limit)
+    : is_narrow_(id_limit <= 1 << kNarrowIdBits && count < (size_t{1} << kNarrowRankBits) - 1),
+      mask_(std::bit_ceil(count + count / 2 + 16) - 1),
+      narrow_slots_(is_narrow_ ? mask_ + 1 : 0, kFree),
+      wide_slots_(is_narrow_ ? 0 : mask_ + 1),
+      results_(count, -1),
+      filter_(std::bit_ceil((count + 16) * kFilterBitsPerMerge) / 64),
       filter_shift_(64 - std::countr_zero(filter_.size() * 64)) {}
 
 void MergeTable::add(int32_t left, int32_t right, Merge merge) {
-  const uint64_t pair =
-      static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+  APUS_ASSERT(merge.rank < results_.size(), "rank ", merge.rank, " of ", results_.size());
+  const uint64_t pair = pair_of(left, right);
   const uint64_t hash = mix(pair);
   const uint64_t bit = hash >> filter_shift_;
   filter_[bit / 64] |= uint64_t{1} << (bit % 64);
-  slots_[slot_of(pair, hash)] = {pair, merge};
+  results_[merge.rank] = merge.id;
+  size_t at = hash & mask_;
+  if (is_narrow_) {
+    const uint64_t wanted = narrow(pair);
+    while (narrow_slots_[at] != kFree && narrow_slots_[at] >> kNarrowRankBits != wanted >> kNarrowRankBits)
+      at = (at + 1) & mask_;
+    narrow_slots_[at] = wanted | merge.rank;
+    return;
+  }
+  while (wide_slots_[at].pair != kFree && wide_slots_[at].pair != pair) at = (at + 1) & mask_;
+  wide_slots_[at] = {pair, merge.rank};
+}
+
+MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const {
+  if (left < 0 || right < 0) return {};
+  if (is_narrow_ && (left | right) >> kNarrowIdBits != 0) return {};
+  const uint32_t rank = rank_at(place_of(left, right));
+  return rank == kNone ? Merge{} : Merge{rank, results_[rank]};
 }
 
 BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions options,
                    const std::string& source)
     : vocabulary_(std::move(vocabulary)),
       options_(std::move(options)),
-      merges_(merges.size()),
+      merges_(merges.size(), vocabulary_.id_limit()),
       byte_pairs_(1 << 16),
       source_(source) {
   const auto id_of = [&](const std::string& name, size_t rank) {
@@ -59,7 +80,7 @@ BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions 
   knows_all_bytes_ =
       options_.byte_level && std::ranges::all_of(byte_ids_, [](int32_t id) { return id >= 0; });
   for (size_t pair = 0; options_.byte_level && pair < byte_pairs_.size(); ++pair)
-    byte_pairs_[pair] = merges_.find(byte_ids_[pair >> 8], byte_ids_[pair & 255]);
+    byte_pairs_[pair] = merges_.find(byte_ids_[pair >> 8], byte_ids_[pair & 255]).rank;
 }
 
 void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const {
@@ -96,6 +117,9 @@ const std::vector<BpeSymbol>& BpeModel::encode_symbols(std::string_view word, Bp
 // One part a byte. The last part's `next` has no rank.
 void BpeModel::start_parts(std::string_view word, BpeScratch& scratch) const {
   auto& parts = scratch.parts;
+  const auto rule_of = [this](uint32_t rank) {
+    return rank == MergeTable::kNone ? MergeTable::Merge{} : MergeTable::Merge{rank, merges_.result_of(rank)};
+  };
   parts.clear();
   bool after_unknown = false;
   bool all_known = true;
@@ -114,8 +138,8 @@ void BpeModel::start_parts(std::string_view word, BpeScratch& scratch) const {
   }
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     if (all_known)
-      parts[i].next = byte_pairs_[static_cast<size_t>(static_cast<unsigned char>(word[i])) << 8 |
-                                  static_cast<unsigned char>(word[i + 1])];
+      parts[i].next = rule_of(byte_pairs_[static_cast<size_t>(static_cast<unsigned char>(word[i])) << 8 |
+                                          static_cast<unsigned char>(word[i + 1])]);
     else
       parts[i].next = merges_.find(parts[i].id, parts[i + 1].id);
   }

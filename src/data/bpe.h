@@ -43,7 +43,7 @@ struct BpeOptions {
 
 /// Merge rules: of a pair of tokens, its rank (lower goes first) and what it becomes. Open addressing behind
 /// a filter of bits: most pairs that are asked for have no rule, and the filter, small enough to stay in the
-/// second-level cache, says so.
+/// second-level cache, says so. Pair and rank share 8 bytes where ids have at most 20 bits and ranks 24.
 class MergeTable final {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -52,39 +52,79 @@ class MergeTable final {
     int32_t id = -1;
   };
 
-  explicit MergeTable(size_t expected);
+  /// For ranks below `count` and ids below `id_limit`.
+  MergeTable(size_t count, int32_t id_limit);
   /// Adds a rule; the same pair again replaces the first.
   void add(int32_t left, int32_t right, Merge merge);
   /// The rule of a pair; its rank is kNone if there is none.
-  Merge find(int32_t left, int32_t right) const {
-    const uint64_t pair =
-        static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-    const uint64_t hash = mix(pair);
-    const uint64_t bit = hash >> filter_shift_;
-    if ((filter_[bit / 64] >> (bit % 64) & 1) == 0) return {};
-    return slots_[slot_of(pair, hash)].merge;
-  }
+  Merge find(int32_t left, int32_t right) const;
+
+  /// The place of a pair of ids below the limit, worked out ahead so that two may be looked up side by side.
+  struct Place {
+    uint64_t pair = 0;
+    uint64_t hash = 0;
+    bool maybe = false;
+  };
+  Place place_of(int32_t left, int32_t right) const;
+  /// The rank of the rule there, or kNone.
+  uint32_t rank_at(const Place& place) const { return place.maybe ? slot_rank(place) : kNone; }
+  /// What the rule of a rank gives.
+  int32_t result_of(uint32_t rank) const { return results_[rank]; }
 
  private:
-  struct Slot {
-    uint64_t pair = UINT64_MAX;
-    Merge merge;
+  static constexpr int kNarrowIdBits = 20;
+  static constexpr int kNarrowRankBits = 24;
+  static constexpr uint64_t kFree = UINT64_MAX;
+  struct WideSlot {
+    uint64_t pair = kFree;
+    uint32_t rank = kNone;
   };
+  uint32_t slot_rank(const Place& place) const;
+  static uint64_t pair_of(int32_t left, int32_t right) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+  }
   static uint64_t mix(uint64_t pair) {
     pair = (pair ^ pair >> 29) * 0x9E3779B97F4A7C15ULL;
     return pair ^ pair >> 32;
   }
-  size_t slot_of(uint64_t pair, uint64_t hash) const {
-    const size_t mask = slots_.size() - 1;
-    size_t at = hash & mask;
-    while (slots_[at].pair != pair && slots_[at].pair != UINT64_MAX) at = (at + 1) & mask;
-    return at;
+  // A pair's upper bits in a narrow slot.
+  static uint64_t narrow(uint64_t pair) {
+    return (pair >> 32 << kNarrowIdBits | (pair & UINT32_MAX)) << kNarrowRankBits;
   }
 
-  std::vector<Slot> slots_;
+  bool is_narrow_;
+  size_t mask_;
+  std::vector<uint64_t> narrow_slots_;
+  std::vector<WideSlot> wide_slots_;
+  std::vector<int32_t> results_;
   std::vector<uint64_t> filter_;
   int filter_shift_;
 };
+
+inline MergeTable::Place MergeTable::place_of(int32_t left, int32_t right) const {
+  const uint64_t pair = pair_of(left, right);
+  const uint64_t hash = mix(pair);
+  const uint64_t bit = hash >> filter_shift_;
+  const bool maybe = (filter_[bit / 64] >> (bit % 64) & 1) != 0;
+  __builtin_prefetch(is_narrow_ ? static_cast<const void*>(&narrow_slots_[hash & mask_])
+                                : static_cast<const void*>(&wide_slots_[hash & mask_]));
+  return {pair, hash, maybe};
+}
+
+inline uint32_t MergeTable::slot_rank(const Place& place) const {
+  size_t at = place.hash & mask_;
+  if (!is_narrow_) {
+    while (wide_slots_[at].pair != place.pair && wide_slots_[at].pair != kFree) at = (at + 1) & mask_;
+    return wide_slots_[at].rank;
+  }
+  const uint64_t wanted = narrow(place.pair);
+  constexpr uint64_t kRank = (uint64_t{1} << kNarrowRankBits) - 1;
+  for (;; at = (at + 1) & mask_) {
+    const uint64_t slot = narrow_slots_[at];
+    if (slot == kFree) return kNone;
+    if ((slot & ~kRank) == wanted) return static_cast<uint32_t>(slot & kRank);
+  }
+}
 
 /// Working memory of one caller; its content between calls means nothing but the cache.
 struct BpeScratch {
@@ -106,8 +146,10 @@ struct BpeScratch {
   static constexpr size_t kScanBytes = 96;
 
   WordCache cache;
-  std::array<uint64_t, kScanBytes> merges{};  // rank and result of a part and its right neighbour
+  std::array<uint64_t, kScanBytes> merges{};  // of a part and its right neighbour
   std::array<int32_t, kScanBytes> ids{};
+  std::array<uint8_t, kScanBytes> left{};  // neighbours
+  std::array<uint8_t, kScanBytes> right{};
   std::vector<Part> parts;
   std::vector<Candidate> heap;
   std::vector<BpeSymbol> symbols;
@@ -158,7 +200,7 @@ class BpeModel final {
   BpeOptions options_;
   MergeTable merges_;
   std::array<int32_t, 256> byte_ids_;
-  std::vector<MergeTable::Merge> byte_pairs_;  // rules of pairs of bytes, which every word starts with
+  std::vector<uint32_t> byte_pairs_;  // ranks of pairs of bytes, which every word starts with
   bool knows_all_bytes_ = false;
   std::array<int32_t, 256> fallback_ids_;
   std::string source_;

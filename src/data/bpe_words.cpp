@@ -2,15 +2,30 @@
 // equals encode_symbols.
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "data/bpe.h"
 
 namespace apus::data {
 namespace {
 
-// Ordered by rank.
-uint64_t packed(MergeTable::Merge merge) {
-  return static_cast<uint64_t>(merge.rank) << 32 | static_cast<uint32_t>(merge.id);
+// A possible merge: rank, then the place of its left part, so that the least is the leftmost of the lowest.
+constexpr int kPlaceBits = 8;
+constexpr uint64_t kNoMerge = UINT64_MAX;
+static_assert(BpeScratch::kScanBytes < 1 << kPlaceBits);
+
+uint64_t candidate(uint32_t rank, size_t place) {
+  return rank == MergeTable::kNone ? kNoMerge : static_cast<uint64_t>(rank) << kPlaceBits | place;
+}
+
+// Four lowest at a time, which depend on one another less.
+uint64_t least(const uint64_t* merges, size_t count) {
+  std::array<uint64_t, 4> low = {kNoMerge, kNoMerge, kNoMerge, kNoMerge};
+  size_t i = 0;
+  for (; i + 4 <= count; i += 4)
+    for (size_t lane = 0; lane < 4; ++lane) low[lane] = std::min(low[lane], merges[i + lane]);
+  for (; i < count; ++i) low[0] = std::min(low[0], merges[i]);
+  return std::min(std::min(low[0], low[1]), std::min(low[2], low[3]));
 }
 
 // Tokens on their way to a vector: gathered here, so that a word costs no check of its capacity.
@@ -87,27 +102,44 @@ std::span<const int32_t> BpeModel::encode_new_word(std::string_view word, BpeScr
   return scratch.word_ids;
 }
 
-// The best pair is looked for by a scan of numbers that lie side by side; what a merge frees is closed up.
+// The best pair is looked for by a scan of numbers that lie side by side. A part keeps its first byte's
+// place; neighbours are linked.
 std::span<const int32_t> BpeModel::merge_bytes(std::string_view word, BpeScratch& scratch) const {
   uint64_t* merges = scratch.merges.data();
   int32_t* ids = scratch.ids.data();
-  size_t count = word.size();
+  uint8_t* left = scratch.left.data();
+  uint8_t* right = scratch.right.data();
+  const size_t count = word.size();
   const auto byte = [word](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(word[i])); };
-  for (size_t i = 0; i < count; ++i) ids[i] = byte_ids_[byte(i)];
-  for (size_t i = 0; i + 1 < count; ++i) merges[i] = packed(byte_pairs_[byte(i) << 8 | byte(i + 1)]);
-  while (count > 1) {
-    uint64_t best = merges[0];
-    for (size_t i = 1; i + 1 < count; ++i) best = std::min(best, merges[i]);
-    if (best >> 32 == MergeTable::kNone) break;
-    const size_t at = static_cast<size_t>(std::find(merges, merges + count - 1, best) - merges);
-    ids[at] = static_cast<int32_t>(best & UINT32_MAX);
-    std::copy(ids + at + 2, ids + count, ids + at + 1);
-    std::copy(merges + at + 1, merges + count - 1, merges + at);
-    --count;
-    if (at + 1 < count) merges[at] = packed(merges_.find(ids[at], ids[at + 1]));
-    if (at > 0) merges[at - 1] = packed(merges_.find(ids[at - 1], ids[at]));
+  for (size_t i = 0; i < count; ++i) {
+    ids[i] = byte_ids_[byte(i)];
+    left[i] = static_cast<uint8_t>(i - 1);
+    right[i] = static_cast<uint8_t>(i + 1);
+    merges[i] = i + 1 < count ? candidate(byte_pairs_[byte(i) << 8 | byte(i + 1)], i) : kNoMerge;
   }
-  return {ids, count};
+  size_t parts = count;
+  for (uint64_t best = least(merges, count); best != kNoMerge; best = least(merges, count)) {
+    const size_t at = best & ((1 << kPlaceBits) - 1);
+    const size_t gone = right[at];
+    const size_t next = right[gone];
+    const size_t previous = left[at];
+    const int32_t id = merges_.result_of(static_cast<uint32_t>(best >> kPlaceBits));
+    ids[at] = id;
+    ids[gone] = -1;
+    right[at] = static_cast<uint8_t>(next);
+    merges[gone] = kNoMerge;
+    const bool has_next = next < count;
+    const bool has_previous = at > 0;
+    const MergeTable::Place after = has_next ? merges_.place_of(id, ids[next]) : MergeTable::Place{};
+    const MergeTable::Place before = has_previous ? merges_.place_of(ids[previous], id) : MergeTable::Place{};
+    if (has_next) left[next] = static_cast<uint8_t>(at);
+    merges[at] = candidate(merges_.rank_at(after), at);
+    if (has_previous) merges[previous] = candidate(merges_.rank_at(before), previous);
+    --parts;
+  }
+  size_t kept = 0;
+  for (size_t i = 0; kept < parts; i = right[i]) ids[kept++] = ids[i];
+  return {ids, parts};
 }
 
 }  // namespace apus::data

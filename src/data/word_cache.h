@@ -1,11 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <cstring>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace apus::data {
@@ -66,11 +69,41 @@ class WordCache final {
     uint16_t bytes = 0;  // 0: free
     uint16_t tokens = 0;
   };
-  static size_t line_of(const Key& key);
+  static constexpr int kLineBits = 16;
+  static constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15ULL;
+  static constexpr int kCountShift = 24;  // token ids have fewer bits
+  static size_t line_of(const Key& key) {
+    const uint64_t mixed = (key.low ^ std::rotl(key.high * 0xC2B2AE3D27D4EB4FULL, 31)) * kMultiplier;
+    return mixed >> (64 - kLineBits);
+  }
 
   std::vector<Line> lines_;
   std::vector<Slot> slots_;
   std::vector<int32_t> buffer_;  // a word's tokens, then its bytes
 };
+
+inline int WordCache::find_short(const Key& key, int32_t* out) {
+  auto& [first, second] = lines_[line_of(key)].entries;
+  if (first.key != key) {
+    if (second.key != key) return -1;
+    std::swap(first, second);  // the last one asked for is forgotten last
+  }
+  const uint32_t head = first.ids[0];
+  std::memcpy(out, first.ids.data(), sizeof(first.ids));
+  out[0] = static_cast<int32_t>(head & ((1U << kCountShift) - 1));
+  return static_cast<int>(head >> kCountShift);
+}
+
+inline WordCache::Key WordCache::key_of(std::string_view text, size_t begin, size_t length) {
+  std::array<uint64_t, 2> bytes{};
+  if (begin + sizeof(bytes) > text.size()) {
+    std::memcpy(bytes.data(), text.data() + begin, length);
+    return {bytes[0], bytes[1] | static_cast<uint64_t>(length) << 56};
+  }
+  std::memcpy(bytes.data(), text.data() + begin, sizeof(bytes));
+  const auto mask = [](size_t count) { return count == 0 ? 0 : UINT64_MAX >> (64 - 8 * count); };
+  return {bytes[0] & mask(std::min<size_t>(length, 8)),
+          (bytes[1] & mask(length > 8 ? length - 8 : 0)) | static_cast<uint64_t>(length) << 56};
+}
 
 }  // namespace apus::data

@@ -121,12 +121,27 @@ TEST(BpeModel, NamesTheMergeWhoseTokenIsMissing) {
   }
 }
 
+// Both forms of slots: ids of at most 20 bits, and above.
 TEST(MergeTable, FindsWhatWasAdded) {
-  MergeTable table(100);
-  for (int32_t i = 0; i < 100; ++i) table.add(i, i * 7, {static_cast<uint32_t>(i), i + 1000});
-  for (int32_t i = 0; i < 100; ++i) EXPECT_EQ(table.find(i, i * 7).id, i + 1000);
-  EXPECT_EQ(table.find(1, 8).rank, MergeTable::kNone);
-  EXPECT_EQ(table.find(-1, -1).rank, MergeTable::kNone);
+  constexpr int32_t kSmall = 1 << 20;
+  for (const int32_t limit : {kSmall, kSmall + 1}) {
+    MergeTable table(102, limit);
+    for (int32_t i = 0; i < 100; ++i) table.add(i, i * 7, {static_cast<uint32_t>(i), i + 1000});
+    table.add(limit - 1, limit - 1, {100, 5});
+    table.add(3, 21, {101, 6});  // replaces
+    for (int32_t i = 0; i < 100; ++i) EXPECT_EQ(table.find(i, i * 7).id, i == 3 ? 6 : i + 1000);
+    EXPECT_EQ(table.find(3, 21).rank, 101U);
+    EXPECT_EQ(table.find(limit - 1, limit - 1).id, 5);
+    EXPECT_EQ(table.find(1, 8).rank, MergeTable::kNone);
+    EXPECT_EQ(table.find(-1, -1).rank, MergeTable::kNone);
+    EXPECT_EQ(table.find(1 + kSmall, 7).rank, MergeTable::kNone);
+  }
+}
+
+TEST(MergeTable, HasNothingWhereNothingWasAdded) {
+  const MergeTable empty(0, 1 << 20);
+  for (int32_t i = 0; i < 1000; ++i) EXPECT_EQ(empty.find(i, i).rank, MergeTable::kNone);
+  EXPECT_EQ(empty.find((1 << 20) - 1, (1 << 20) - 1).rank, MergeTable::kNone);
 }
 
 }  // namespace
