@@ -75,9 +75,9 @@ def main():
     second = [value for block in blocks for value in block]
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text("// Made by cmake/generate_unicode_classes.py; do not edit.\n"
-                   f"constexpr unsigned kBlockBits = {BLOCK.bit_length() - 1};\n"
-                   f"constexpr unsigned char kBlockOf[{len(index)}] = {{\n{rows(index)}\n}};\n"
-                   f"constexpr unsigned char kBlocks[{len(second)}] = {{\n{rows(second)}\n}};\n")
+                   f"inline constexpr unsigned kBlockBits = {BLOCK.bit_length() - 1};\n"
+                   f"inline constexpr unsigned char kBlockOf[{len(index)}] = {{\n{rows(index)}\n}};\n"
+                   f"inline constexpr unsigned char kBlocks[{len(second)}] = {{\n{rows(second)}\n}};\n")
 
 
 main()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 namespace apus {
 namespace {
@@ -22,6 +23,21 @@ Lead classify(uint8_t lead) {
   if (lead >= 0xF1 && lead <= 0xF3) return {.more = 3};
   if (lead == 0xF4) return {.more = 3, .high = 0x8F};
   return {};
+}
+
+// Bytes at `position` that are valid for sure: eight of ASCII, or a character of the most usual forms; 0 if
+// the slow way has to look.
+std::size_t quick_valid_bytes(std::string_view text, std::size_t position) {
+  uint64_t word = 0;
+  if (position + sizeof(word) > text.size()) return 0;
+  std::memcpy(&word, text.data() + position, sizeof(word));
+  if ((word & 0x8080808080808080ULL) == 0) return sizeof(word);
+  const auto byte = [&](std::size_t i) { return static_cast<uint8_t>(text[position + i]); };
+  const auto is_continuation = [&](std::size_t i) { return (byte(i) & 0xC0) == 0x80; };
+  const uint8_t lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xE1 && lead <= 0xEC) return is_continuation(1) && is_continuation(2) ? 3 : 0;
+  return lead >= 0xC2 && lead <= 0xDF && is_continuation(1) ? 2 : 0;
 }
 
 }  // namespace
@@ -65,6 +81,10 @@ void append_utf8(std::string& out, char32_t code_point) {
 
 std::size_t valid_utf8_prefix(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
+    if (const std::size_t quick = quick_valid_bytes(text, i)) {
+      i += quick;
+      continue;
+    }
     const Utf8Step step = decode_utf8(text, i);
     if (!step.valid) return i;
     i += step.length;

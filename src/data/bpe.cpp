@@ -31,6 +31,10 @@ void MergeTable::add(int32_t left, int32_t right, Merge merge) {
   const uint64_t bit = hash >> filter_shift_;
   filter_[bit / 64] |= uint64_t{1} << (bit % 64);
   results_[merge.rank] = merge.id;
+  const int32_t offset = merge.id - static_cast<int32_t>(merge.rank);
+  if (is_empty_) results_offset_ = offset;
+  is_empty_ = false;
+  results_follow_ = results_follow_ && offset == results_offset_;
   size_t at = hash & mask_;
   if (is_narrow_) {
     const uint64_t wanted = narrow(pair);
@@ -47,7 +51,7 @@ MergeTable::Merge MergeTable::find(int32_t left, int32_t right) const {
   if (left < 0 || right < 0) return {};
   if (is_narrow_ && (left | right) >> kNarrowIdBits != 0) return {};
   const uint32_t rank = rank_at(place_of(left, right));
-  return rank == kNone ? Merge{} : Merge{rank, results_[rank]};
+  return rank == kNone ? Merge{} : Merge{rank, result_of(rank)};
 }
 
 BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions options,
@@ -77,8 +81,8 @@ BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions 
     merges_.add(id_of(left, rank), id_of(right, rank), {static_cast<uint32_t>(rank), whole});
   }
   fill_byte_ids();
-  knows_all_bytes_ =
-      options_.byte_level && std::ranges::all_of(byte_ids_, [](int32_t id) { return id >= 0; });
+  scans_bytes_ = options_.byte_level && merges_.is_narrow() &&
+                 std::ranges::all_of(byte_ids_, [](int32_t id) { return id >= 0; });
   for (size_t pair = 0; options_.byte_level && pair < byte_pairs_.size(); ++pair)
     byte_pairs_[pair] = merges_.find(byte_ids_[pair >> 8], byte_ids_[pair & 255]).rank;
 }

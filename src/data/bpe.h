@@ -69,11 +69,16 @@ class MergeTable final {
   /// The rank of the rule there, or kNone.
   uint32_t rank_at(const Place& place) const { return place.maybe ? slot_rank(place) : kNone; }
   /// What the rule of a rank gives.
-  int32_t result_of(uint32_t rank) const { return results_[rank]; }
+  int32_t result_of(uint32_t rank) const {
+    return results_follow_ ? static_cast<int32_t>(rank) + results_offset_ : results_[rank];
+  }
+  /// Whether pair and rank share 8 bytes.
+  bool is_narrow() const { return is_narrow_; }
 
- private:
   static constexpr int kNarrowIdBits = 20;
   static constexpr int kNarrowRankBits = 24;
+
+ private:
   static constexpr uint64_t kFree = UINT64_MAX;
   struct WideSlot {
     uint64_t pair = kFree;
@@ -97,6 +102,9 @@ class MergeTable final {
   std::vector<uint64_t> narrow_slots_;
   std::vector<WideSlot> wide_slots_;
   std::vector<int32_t> results_;
+  bool results_follow_ = true;  // all are their rank plus the offset: most vocabularies are numbered that way
+  int32_t results_offset_ = 0;
+  bool is_empty_ = true;
   std::vector<uint64_t> filter_;
   int filter_shift_;
 };
@@ -146,7 +154,7 @@ struct BpeScratch {
   static constexpr size_t kScanBytes = 96;
 
   WordCache cache;
-  std::array<uint64_t, kScanBytes> merges{};  // of a part and its right neighbour
+  std::array<int32_t, kScanBytes> merges{};  // of a part and its right neighbour
   std::array<int32_t, kScanBytes> ids{};
   std::array<uint8_t, kScanBytes> left{};  // neighbours
   std::array<uint8_t, kScanBytes> right{};
@@ -201,7 +209,7 @@ class BpeModel final {
   MergeTable merges_;
   std::array<int32_t, 256> byte_ids_;
   std::vector<uint32_t> byte_pairs_;  // ranks of pairs of bytes, which every word starts with
-  bool knows_all_bytes_ = false;
+  bool scans_bytes_ = false;          // short words start as known bytes, and ranks are small
   std::array<int32_t, 256> fallback_ids_;
   std::string source_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 
 #include "data/bpe.h"
 
@@ -10,22 +11,33 @@ namespace apus::data {
 namespace {
 
 // A possible merge: rank, then the place of its left part, so that the least is the leftmost of the lowest.
-constexpr int kPlaceBits = 8;
-constexpr uint64_t kNoMerge = UINT64_MAX;
+constexpr int kPlaceBits = 7;
+constexpr int32_t kNoMerge = INT32_MAX;
 static_assert(BpeScratch::kScanBytes < 1 << kPlaceBits);
+static_assert(kPlaceBits + MergeTable::kNarrowRankBits == 31);
 
-uint64_t candidate(uint32_t rank, size_t place) {
-  return rank == MergeTable::kNone ? kNoMerge : static_cast<uint64_t>(rank) << kPlaceBits | place;
+int32_t candidate(uint32_t rank, size_t place) {
+  return rank == MergeTable::kNone ? kNoMerge : static_cast<int32_t>(rank << kPlaceBits | place);
 }
 
-// Four lowest at a time, which depend on one another less.
-uint64_t least(const uint64_t* merges, size_t count) {
-  std::array<uint64_t, 4> low = {kNoMerge, kNoMerge, kNoMerge, kNoMerge};
-  size_t i = 0;
-  for (; i + 4 <= count; i += 4)
-    for (size_t lane = 0; lane < 4; ++lane) low[lane] = std::min(low[lane], merges[i + lane]);
-  for (; i < count; ++i) low[0] = std::min(low[0], merges[i]);
-  return std::min(std::min(low[0], low[1]), std::min(low[2], low[3]));
+// The least of a list whose length is a multiple of eight.
+int32_t least(const int32_t* merges, size_t count) {
+  using Lanes [[gnu::vector_size(16)]] = int32_t;
+  const auto load = [merges](size_t i) {
+    Lanes lanes;
+    std::memcpy(&lanes, merges + i, sizeof(lanes));
+    return lanes;
+  };
+  Lanes even = load(0);
+  Lanes odd = load(4);
+  for (size_t i = 8; i < count; i += 8) {
+    const Lanes next = load(i);
+    const Lanes after = load(i + 4);
+    even = next < even ? next : even;
+    odd = after < odd ? after : odd;
+  }
+  even = odd < even ? odd : even;
+  return std::min(std::min(even[0], even[1]), std::min(even[2], even[3]));
 }
 
 // Tokens on their way to a vector: gathered here, so that a word costs no check of its capacity.
@@ -66,7 +78,7 @@ void BpeModel::encode_words(std::string_view text, std::span<const ByteRange> wo
   const auto fetch = [&](size_t i) {
     if (i >= words.size() || length_of(i) > WordCache::kMaxShortBytes) return;
     keys[i % kAhead] = WordCache::key_of(text, words[i].begin, length_of(i));
-    cache.fetch(keys[i % kAhead]);
+    __builtin_prefetch(cache.place_of(keys[i % kAhead]));
   };
   for (size_t i = 0; i < kAhead; ++i) fetch(i);
   for (size_t i = 0; i < words.size(); ++i) {
@@ -95,7 +107,7 @@ void BpeModel::encode_words(std::string_view text, std::span<const ByteRange> wo
 }
 
 std::span<const int32_t> BpeModel::encode_new_word(std::string_view word, BpeScratch& scratch) const {
-  if (knows_all_bytes_ && word.size() <= BpeScratch::kScanBytes && !find_whole(word, scratch))
+  if (scans_bytes_ && !word.empty() && word.size() <= BpeScratch::kScanBytes && !find_whole(word, scratch))
     return merge_bytes(word, scratch);
   scratch.word_ids.clear();
   for (const BpeSymbol& symbol : encode_symbols(word, scratch)) scratch.word_ids.push_back(symbol.id);
@@ -105,7 +117,7 @@ std::span<const int32_t> BpeModel::encode_new_word(std::string_view word, BpeScr
 // The best pair is looked for by a scan of numbers that lie side by side. A part keeps its first byte's
 // place; neighbours are linked.
 std::span<const int32_t> BpeModel::merge_bytes(std::string_view word, BpeScratch& scratch) const {
-  uint64_t* merges = scratch.merges.data();
+  int32_t* merges = scratch.merges.data();
   int32_t* ids = scratch.ids.data();
   uint8_t* left = scratch.left.data();
   uint8_t* right = scratch.right.data();
@@ -118,12 +130,14 @@ std::span<const int32_t> BpeModel::merge_bytes(std::string_view word, BpeScratch
     merges[i] = i + 1 < count ? candidate(byte_pairs_[byte(i) << 8 | byte(i + 1)], i) : kNoMerge;
   }
   size_t parts = count;
-  for (uint64_t best = least(merges, count); best != kNoMerge; best = least(merges, count)) {
-    const size_t at = best & ((1 << kPlaceBits) - 1);
+  const size_t scanned = (count + 7) / 8 * 8;
+  std::fill(merges + count, merges + scanned, kNoMerge);
+  for (int32_t best = least(merges, scanned); best != kNoMerge; best = least(merges, scanned)) {
+    const size_t at = static_cast<size_t>(best) & ((1 << kPlaceBits) - 1);
     const size_t gone = right[at];
     const size_t next = right[gone];
     const size_t previous = left[at];
-    const int32_t id = merges_.result_of(static_cast<uint32_t>(best >> kPlaceBits));
+    const int32_t id = merges_.result_of(static_cast<uint32_t>(best) >> kPlaceBits);
     ids[at] = id;
     ids[gone] = -1;
     right[at] = static_cast<uint8_t>(next);

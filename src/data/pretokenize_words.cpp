@@ -1,6 +1,8 @@
 // Hand-written splitters for the patterns that most byte-level models share. Each alternative of the pattern
 // is one function here, tried in the pattern's order; classes come from the generated table.
 #include <array>
+#include <bit>
+#include <cstring>
 
 #include "data/pretokenize.h"
 #include "data/unicode_classes.h"
@@ -19,11 +21,18 @@ constexpr std::string_view kLlama3 =
 
 enum class Kind : uint8_t { kLetter, kNumber, kSpace, kNewline, kOther };
 
-Kind kind_of(UnicodeClass traits) {
-  if (traits.is_letter()) return Kind::kLetter;
-  if (traits.is_number()) return Kind::kNumber;
-  return traits.is_space() ? Kind::kSpace : Kind::kOther;
-}
+// By a code point's class bits; those of normalisation play no part.
+constexpr uint8_t kClassBits = 63;
+constexpr std::array<Kind, kClassBits + 1> kKinds = [] {
+  std::array<Kind, kClassBits + 1> kinds{};
+  for (uint8_t bits = 0; bits <= kClassBits; ++bits) {
+    const UnicodeClass traits(bits);
+    kinds[bits] = traits.is_space() ? Kind::kSpace : Kind::kOther;
+    if (traits.is_number()) kinds[bits] = Kind::kNumber;
+    if (traits.is_letter()) kinds[bits] = Kind::kLetter;
+  }
+  return kinds;
+}();
 
 constexpr std::array<Kind, 128> kAscii = [] {
   std::array<Kind, 128> kinds{};
@@ -37,6 +46,19 @@ constexpr std::array<Kind, 128> kAscii = [] {
   }
   return kinds;
 }();
+
+constexpr uint64_t in_each_byte(unsigned char value) {
+  return value * 0x0101010101010101ULL;
+}
+
+// The upper bit of each byte that is no ASCII letter.
+uint64_t other_than_letters(uint64_t bytes) {
+  constexpr uint64_t kUpper = in_each_byte(0x80);
+  const uint64_t folded = (bytes | in_each_byte(0x20)) & ~kUpper;
+  const uint64_t from_a = folded + in_each_byte(0x80 - 'a');
+  const uint64_t beyond_z = folded + in_each_byte(0x7F - 'z');
+  return (~(from_a & ~beyond_z) | bytes) & kUpper;
+}
 
 struct Step {
   Kind kind;
@@ -54,7 +76,7 @@ class Scanner {
     const auto first = static_cast<unsigned char>(*at);
     if (first < 0x80) return {kAscii[first], 1};
     const CodePoint point = code_point_at(at);
-    return {kind_of(unicode_class(point.value)), point.length};
+    return {kKinds[unicode_class(point.value).bits() & kClassBits], point.length};
   }
 
   const char* skip(const char* at, Kind kind) const {
@@ -64,6 +86,23 @@ class Scanner {
       at += next.length;
     }
     return at;
+  }
+
+  // The same for letters; eight bytes at a time as long as they are ASCII.
+  const char* skip_letters(const char* at) const {
+    for (;;) {
+      if constexpr (std::endian::native == std::endian::little) {
+        uint64_t bytes = 0;
+        while (end_ - at >= static_cast<ptrdiff_t>(sizeof(bytes))) {
+          std::memcpy(&bytes, at, sizeof(bytes));
+          const uint64_t others = other_than_letters(bytes);
+          at += others == 0 ? 8 : std::countr_zero(others) / 8;
+          if (others != 0) break;
+        }
+      }
+      if (!is(at, Kind::kLetter)) return at;
+      at += step(at).length;
+    }
   }
 
   bool is(const char* at, Kind kind) const { return at < end_ && step(at).kind == kind; }
@@ -144,7 +183,7 @@ const char* gpt2_match(const Scanner& text, const char* at) {
   const char* body = *at == ' ' && !text.at_end(at + 1) ? at + 1 : at;
   Kind kind = text.step(body).kind;
   if (kind == Kind::kSpace || kind == Kind::kNewline) return text.space_run(at);
-  return text.skip(body, kind);
+  return kind == Kind::kLetter ? text.skip_letters(body) : text.skip(body, kind);
 }
 
 template <int kMostNumbers>
@@ -162,9 +201,9 @@ const char* cl100k_match(const Scanner& text, const char* at) {
   }
   const Step first = text.step(at);
   const char* next = at + first.length;
-  if (first.kind == Kind::kLetter) return text.skip(next, Kind::kLetter);
+  if (first.kind == Kind::kLetter) return text.skip_letters(next);
   if (first.kind == Kind::kNumber) return number_match<kMostNumbers>(text, at, first.length);
-  if (first.kind != Kind::kNewline && text.is(next, Kind::kLetter)) return text.skip(next, Kind::kLetter);
+  if (first.kind != Kind::kNewline && text.is(next, Kind::kLetter)) return text.skip_letters(next);
   const char* body = *at == ' ' ? next : at;
   if (text.is(body, Kind::kOther)) return text.skip(text.skip(body, Kind::kOther), Kind::kNewline);
   if (const char* newline = text.newline_run(at)) return newline;

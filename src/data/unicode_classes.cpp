@@ -5,8 +5,6 @@
 namespace apus::data {
 namespace {
 
-#include "data/generated/unicode_classes.inc"
-
 constexpr char32_t kEnd = 0x110000;
 
 struct NamedCategories {
@@ -78,12 +76,6 @@ std::vector<CodePointRange> ranges_where(Predicate&& holds) {
 }
 
 }  // namespace
-
-UnicodeClass unicode_class(char32_t code_point) {
-  if (code_point >= kEnd) return UnicodeClass(0);
-  const uint32_t block = kBlockOf[code_point >> kBlockBits];
-  return UnicodeClass(kBlocks[block << kBlockBits | (code_point & ((1U << kBlockBits) - 1))]);
-}
 
 bool is_word_character(char32_t code_point) {
   const UnicodeClass traits = unicode_class(code_point);

@@ -8,6 +8,10 @@
 
 namespace apus::data {
 
+namespace detail {
+#include "data/generated/unicode_classes.inc"
+}  // namespace detail
+
 /// General categories, in the order of the generated table. Unassigned code points and surrogates are kCn.
 enum class Category : uint8_t {
   kCn,
@@ -47,6 +51,7 @@ class UnicodeClass final {
  public:
   constexpr explicit UnicodeClass(uint8_t bits) : bits_(bits) {}
 
+  constexpr uint8_t bits() const { return bits_; }
   constexpr Category category() const { return static_cast<Category>(bits_ & 31); }
   constexpr bool is_letter() const { return in(Category::kLu, Category::kLo); }
   constexpr bool is_mark() const { return in(Category::kMn, Category::kMe); }
@@ -66,7 +71,12 @@ class UnicodeClass final {
 };
 
 /// The classes of a code point; those above U+10FFFF have none.
-UnicodeClass unicode_class(char32_t code_point);
+inline UnicodeClass unicode_class(char32_t code_point) {
+  if (code_point > 0x10FFFF) return UnicodeClass(0);
+  const uint32_t block = detail::kBlockOf[code_point >> detail::kBlockBits];
+  const uint32_t within = code_point & ((1U << detail::kBlockBits) - 1);
+  return UnicodeClass(detail::kBlocks[block << detail::kBlockBits | within]);
+}
 
 /// \w of the engine that decides where a single-word token may stand: letters, marks, digits, letter numbers,
 /// connectors, the two joiners and the circled or squared letters.

@@ -138,6 +138,18 @@ TEST(MergeTable, FindsWhatWasAdded) {
   }
 }
 
+TEST(MergeTable, KnowsResultsThatFollowTheirRanksAndOthers) {
+  MergeTable table(10, 100);
+  table.add(1, 2, {5, 4});
+  table.add(1, 3, {6, 5});
+  EXPECT_EQ(table.result_of(5), 4);
+  EXPECT_EQ(table.result_of(6), 5);
+  table.add(1, 4, {0, 70});
+  EXPECT_EQ(table.result_of(0), 70);
+  EXPECT_EQ(table.result_of(5), 4);
+  EXPECT_EQ(table.result_of(6), 5);
+}
+
 TEST(MergeTable, HasNothingWhereNothingWasAdded) {
   const MergeTable empty(0, 1 << 20);
   for (int32_t i = 0; i < 1000; ++i) EXPECT_EQ(empty.find(i, i).rank, MergeTable::kNone);
