@@ -47,6 +47,10 @@ std::string ChatTemplate::render(const Json& messages, const ChatRenderOptions& 
   return render_with_spans(messages, options).text;
 }
 
+Json ChatTemplate::context(const Json& messages, const ChatRenderOptions& options) const {
+  return make_context(messages, options, tokens_);
+}
+
 RenderResult ChatTemplate::render_with_spans(const Json& messages, const ChatRenderOptions& options) const {
   return jinja_.render(make_context(messages, options, tokens_), options.render);
 }

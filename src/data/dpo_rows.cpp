@@ -7,7 +7,9 @@
 
 #include "apus/base/error.h"
 #include "apus/data/dpo_rows_json.h"
-#include "apus/data/rows_report.h"
+#include "data/row_encoding.h"
+#include "data/row_json.h"
+#include "data/row_renderer.h"
 
 namespace apus::data {
 namespace {
@@ -17,33 +19,6 @@ using Json = nlohmann::ordered_json;
 StringRule string_rule_of(const TokenizerFolder& folder, const DpoEncodeOptions& options) {
   if (!folder.chat_template) return StringRule::kRawForLackOfOne;
   return options.use_chat_template ? StringRule::kChatTemplate : StringRule::kRawBecauseOfOption;
-}
-
-std::optional<ChatTemplate> make_template(const TokenizerFolder& folder, StringRule rule) {
-  if (rule != StringRule::kChatTemplate) return std::nullopt;
-  SpecialTokens tokens{folder.config.bos_token, folder.config.eos_token, folder.config.pad_token,
-                       folder.config.unk_token};
-  return ChatTemplate(JinjaTemplate::parse(*folder.chat_template, "chat_template"), std::move(tokens));
-}
-
-/// Tokens of a text; a text that the tokenizer cannot take refuses the row.
-std::vector<int32_t> tokens_of(const Tokenizer& tokenizer, const std::string& text, EncodeOptions options) {
-  try {
-    return tokenizer.encode(text, options);
-  } catch (const DataError& error) {
-    throw RowRefused({"text that the tokenizer cannot read", error.reason()});
-  } catch (const NotSupported& error) {
-    throw RowRefused({"text that the tokenizer cannot read", error.what()});
-  }
-}
-
-std::string rendered(const ChatTemplate& chat, const Json& messages, const ChatRenderOptions& options) {
-  try {
-    return chat.render(messages, options);
-  } catch (const JinjaError& error) {
-    if (error.kind() == JinjaErrorKind::kNotSupported) throw NotSupported(error.what());
-    throw RowRefused({"refused by the chat template", error.what()});
-  }
 }
 
 Json message(const char* role, const Json& content) {
@@ -59,13 +34,9 @@ Json prompt_messages(const DpoExample& example, const std::optional<std::string>
   return messages;
 }
 
-Json with_answer(Json messages, const Json& answer) {
-  if (!answer.is_array()) {
-    messages.push_back(message("assistant", answer));
-    return messages;
-  }
-  for (const Json& each : answer) messages.push_back(each);
-  return messages;
+/// An answer as messages.
+Json as_messages(const Json& answer) {
+  return answer.is_array() ? answer : Json::array({message("assistant", answer)});
 }
 
 size_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
@@ -103,19 +74,18 @@ int32_t cut_sequence(size_t prompt_size, std::vector<int32_t>& answer, size_t ma
 void require_completion(const char* name, int64_t length, size_t answer_size) {
   const auto size = static_cast<int64_t>(answer_size);
   if (size - (length == size ? 1 : 0) > 0) return;
-  throw RowRefused({"no completion token left", std::string(name) + " has " + std::to_string(size) +
-                                                    " tokens, " + std::to_string(length - size) +
-                                                    " prompt tokens before them"});
+  refuse_row("no_completion_token", "no completion token left",
+             detail::concat(name, " has ", size, " tokens, ", length - size, " prompt tokens before them"));
 }
 
 void refuse_longer(const DpoRow& row, int64_t max_length) {
   const bool chosen_is_longer = row.chosen_ids.size() >= row.rejected_ids.size();
   const size_t answer = chosen_is_longer ? row.chosen_ids.size() : row.rejected_ids.size();
-  throw RowRefused(
-      {"longer than max_length",
-       detail::concat("prompt ", row.prompt_ids.size(), " + ", chosen_is_longer ? "chosen " : "rejected ",
-                      answer, " = ", row.prompt_ids.size() + answer, " tokens, max_length is ", max_length,
-                      " (truncation_strategy delete)")});
+  refuse_row(
+      "too_long", "longer than max_length",
+      detail::concat("prompt ", row.prompt_ids.size(), " + ", chosen_is_longer ? "chosen " : "rejected ",
+                     answer, " = ", row.prompt_ids.size() + answer, " tokens, max_length is ", max_length,
+                     " (truncation_strategy delete)"));
 }
 
 }  // namespace
@@ -124,50 +94,59 @@ DpoEncoder::DpoEncoder(TokenizerFolder folder, DpoEncodeOptions options)
     : folder_(std::move(folder)),
       options_(std::move(options)),
       rule_(string_rule_of(folder_, options_)),
-      template_(make_template(folder_, rule_)) {
-  APUS_CHECK(
-      !options_.system || rule_ == StringRule::kChatTemplate, ConfigError,
-      "--system needs a chat template to put it in, but ",
-      rule_ == StringRule::kRawForLackOfOne ? "the tokenizer has none" : "--use_chat_template is false");
+      template_(rule_ == StringRule::kChatTemplate ? chat_template_of(folder_) : std::nullopt) {
+  check_template_kwargs(options_.template_kwargs);
+  const char* why =
+      rule_ == StringRule::kRawForLackOfOne ? "the tokenizer has none" : "--use_chat_template is false";
+  APUS_CHECK(!options_.system || template_, ConfigError, "--system needs a chat template to put it in, but ",
+             why);
+  APUS_CHECK(options_.template_kwargs.is_null() || template_, ConfigError,
+             "template_kwargs need a chat template, but ", why);
 }
 
 DpoEncoder::~DpoEncoder() = default;
 
 DpoRow DpoEncoder::encode_line(std::string_view text) const {
-  return this->encode(parse_dpo_example(text));
+  return this->encode(parse_dpo_example(text, options_.columns));
 }
 
 DpoRow DpoEncoder::encode(const DpoExample& example) const {
-  if (rule_ == StringRule::kChatTemplate) return encode_conversation(example);
-  const char* why =
-      rule_ == StringRule::kRawForLackOfOne ? "the tokenizer has none" : "use_chat_template is false";
-  if (example.is_conversation())
-    throw RowRefused({"message lists need a chat template", std::string(why) + "; give plain strings"});
-  if (example.system) throw RowRefused({"key 'system' needs a chat template", why});
-  return encode_raw(example);
+  DpoRow row = template_ ? encode_conversation(example) : encode_raw(example);
+  row.margin = example.margin;
+  return row;
 }
 
 DpoRow DpoEncoder::encode_raw(const DpoExample& example) const {
+  const char* why =
+      rule_ == StringRule::kRawForLackOfOne ? "the tokenizer has none" : "use_chat_template is false";
+  if (example.is_conversation())
+    refuse_row("no_template", "message lists need a chat template",
+               std::string(why) + "; give plain strings");
+  if (example.system) refuse_row("no_template", "key 'system' needs a chat template", why);
+  if (!example.tools.is_null()) refuse_row("no_template", "key 'tools' needs a chat template", why);
   const std::string eos = folder_.config.eos_token.value_or("");
   const auto& prompt = example.prompt.get_ref<const std::string&>();
   const auto encode_with = [&](const Json& answer) {
     const auto& text = answer.get_ref<const std::string&>();
-    return tokens_of(*folder_.tokenizer, prompt + text + (text.ends_with(eos) ? "" : eos), {});
+    return row_tokens(*folder_.tokenizer, prompt + text + (text.ends_with(eos) ? "" : eos), {});
   };
-  return split_at_prompt(tokens_of(*folder_.tokenizer, prompt, {}), encode_with(example.chosen),
+  return split_at_prompt(row_tokens(*folder_.tokenizer, prompt, {}), encode_with(example.chosen),
                          encode_with(example.rejected));
 }
 
 DpoRow DpoEncoder::encode_conversation(const DpoExample& example) const {
   const Json prompt = prompt_messages(example, options_.system);
-  const auto encode_messages = [&](const Json& messages, bool for_answer) {
-    const ChatRenderOptions render{.add_generation_prompt = for_answer, .render = {.clock = options_.clock}};
-    return tokens_of(*folder_.tokenizer, rendered(*template_, messages, render),
-                     {.add_special_tokens = false});
+  const auto encode_messages = [&](const Json& answer, GenerationPrompt ending) {
+    RowRenderer rows(*template_, example.tools, options_.template_kwargs, options_.clock);
+    for (const Json& each : prompt) rows.add(each);
+    for (const Json& each : answer) rows.add(each);
+    return row_tokens(*folder_.tokenizer, rows.render(ending).text, {.add_special_tokens = false});
   };
-  return split_at_prompt(encode_messages(prompt, true),
-                         encode_messages(with_answer(prompt, example.chosen), false),
-                         encode_messages(with_answer(prompt, example.rejected), false));
+  const auto encode_answer = [&](const Json& answer) {
+    return encode_messages(as_messages(answer), GenerationPrompt::kWithout);
+  };
+  return split_at_prompt(encode_messages(Json::array(), GenerationPrompt::kWith),
+                         encode_answer(example.chosen), encode_answer(example.rejected));
 }
 
 RowFit fit_dpo_row(DpoRow& row, std::optional<int64_t> max_length, Truncation truncation) {
@@ -175,8 +154,8 @@ RowFit fit_dpo_row(DpoRow& row, std::optional<int64_t> max_length, Truncation tr
   bool cut = false;
   if (max_length) {
     if (prompt_size >= *max_length)
-      throw RowRefused({"prompt of max_length tokens or more",
-                        detail::concat("prompt has ", prompt_size, " tokens, max_length is ", *max_length)});
+      refuse_row("prompt_too_long", "prompt of max_length tokens or more",
+                 detail::concat("prompt has ", prompt_size, " tokens, max_length is ", *max_length));
     cut = std::max(row.chosen_length(), row.rejected_length()) > *max_length;
     if (cut && truncation == Truncation::kDelete) refuse_longer(row, *max_length);
     const auto limit = static_cast<size_t>(*max_length);

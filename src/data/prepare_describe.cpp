@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <span>
+#include <vector>
 
+#include "apus/base/error.h"
 #include "apus/data/prepare.h"
 #include "apus/data/tokenizer.h"
 
@@ -30,6 +32,27 @@ std::string listed(std::span<const int32_t> ids) {
   return text;
 }
 
+/// "tag_INPUT_IDS", "tag_INPUT", "tag_LABELS_IDS" and "tag_LABELS", one line each.
+std::string describe_labels(const std::string& tag, std::span<const int32_t> ids,
+                            std::span<const int32_t> labels, const Tokenizer& tokenizer) {
+  const auto decode = [&](std::span<const int32_t> part) { return tokenizer.decode(part); };
+  return "[" + tag + "INPUT_IDS] [" + listed(ids) + "]\n[" + tag + "INPUT] " + tokenizer.decode(ids) + "\n[" +
+         tag + "LABELS_IDS] [" + with_runs(labels, ", ", listed) + "]\n[" + tag + "LABELS] " +
+         with_runs(labels, "", decode);
+}
+
+/// Weights as runs of equal ones: "0 * 12, 0.5 * 3".
+std::string weight_runs(std::span<const float> weights) {
+  std::string text;
+  for (size_t begin = 0; begin < weights.size();) {
+    size_t end = begin;
+    while (end < weights.size() && weights[end] == weights[begin]) ++end;
+    text += (text.empty() ? "" : ", ") + detail::concat(weights[begin], " * ", end - begin);
+    begin = end;
+  }
+  return text;
+}
+
 std::string describe_sequence(const std::string& name, std::span<const int32_t> prompt,
                               std::span<const int32_t> answer, const Tokenizer& tokenizer) {
   std::vector<int32_t> ids(prompt.begin(), prompt.end());
@@ -37,10 +60,7 @@ std::string describe_sequence(const std::string& name, std::span<const int32_t> 
   ids.insert(ids.end(), answer.begin(), answer.end());
   labels.insert(labels.end(), answer.begin(), answer.end());
   if (!labels.empty()) labels.front() = kIgnoredLabel;  // nothing stands before it
-  const auto decode = [&](std::span<const int32_t> part) { return tokenizer.decode(part); };
-  return "[" + name + "_INPUT_IDS] [" + listed(ids) + "]\n[" + name + "_INPUT] " + tokenizer.decode(ids) +
-         "\n[" + name + "_LABELS_IDS] [" + with_runs(labels, ", ", listed) + "]\n[" + name + "_LABELS] " +
-         with_runs(labels, "", decode);
+  return describe_labels(name + "_", ids, labels, tokenizer);
 }
 
 }  // namespace
@@ -57,6 +77,17 @@ std::string describe_first_pair(const DpoDataset& dataset, const Tokenizer& toke
          "\n" +
          describe_sequence("REJECTED", prompt.subspan(static_cast<size_t>(row.rejected_prompt_begin)),
                            row.rejected_ids, tokenizer);
+}
+
+std::string describe_first_row(const SftDataset& dataset, const Tokenizer& tokenizer) {
+  if (dataset.size() == 0) return "no row";
+  const SftRow row = dataset.row(0);
+  std::vector<int32_t> labels = row.labels;
+  if (!labels.empty()) labels.front() = kIgnoredLabel;  // nothing stands before it
+  std::string text = "first row (" + dataset.place_text(0) + ")";
+  if (!dataset.origin().note.empty()) text += ", " + dataset.origin().note;
+  text += "\n" + describe_labels("", row.input_ids, labels, tokenizer);
+  return row.weights.empty() ? text : text + "\n[WEIGHTS] [" + weight_runs(row.weights) + "]";
 }
 
 }  // namespace apus::data

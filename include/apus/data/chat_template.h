@@ -44,7 +44,13 @@ class APUS_API ChatTemplate final {
   /// Throws: JinjaError; ConfigError if messages is no array or an option has the wrong JSON type.
   std::string render(const nlohmann::ordered_json& messages, const ChatRenderOptions& options = {}) const;
 
-  /// The same with the spans of the generation blocks.
+  /// The variables that the template sees, for callers who render one conversation several times and change
+  /// a part of it in between.
+  /// Throws: ConfigError, as above.
+  nlohmann::ordered_json context(const nlohmann::ordered_json& messages,
+                                 const ChatRenderOptions& options = {}) const;
+
+  /// The same as render, with the spans of the generation blocks.
   RenderResult render_with_spans(const nlohmann::ordered_json& messages,
                                  const ChatRenderOptions& options = {}) const;
 

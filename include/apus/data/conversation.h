@@ -12,7 +12,8 @@ namespace apus::data {
 
 /// What a row says about the loss of one message.
 struct TurnWeight {
-  /// What the message counts: 0 for everything but an assistant's turn, there 1 unless the row says otherwise.
+  /// What the message counts: 0 for everything but an assistant's turn, there 1 unless the row says
+  /// otherwise.
   float value = 0.0f;
   /// Whether the row says so itself, by `loss` or `loss_scale`.
   bool is_given = false;
@@ -46,7 +47,7 @@ struct APUS_API Conversation {
 /// assistant turn, or join the one before them; `tool_response` becomes `tool`.
 /// Throws:  RowRefused: unknown_form, empty_messages, unknown_role, missing_content, bad_content, bad_text,
 ///          bad_tool_call, bad_tools, bad_loss, bad_loss_scale, loss_on_non_assistant, loss_conflict,
-///          two_systems.
+///          bad_message, bad_history, two_systems, not_supported.
 APUS_API Conversation make_conversation(nlohmann::ordered_json row);
 
 /// Puts a system message before the others, if there is none and the text is not empty.

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "apus/base/api.h"
 #include "apus/data/chat_template.h"
+#include "apus/data/columns.h"
 #include "apus/data/rows.h"
 #include "apus/data/tokenizer_config.h"
 
@@ -26,6 +28,10 @@ struct DpoEncodeOptions {
   bool use_chat_template = true;
   /// System text for rows that have none of their own; none = what the template does by itself.
   std::optional<std::string> system = {};
+  /// Other names for a row's keys.
+  ColumnMap columns = {};
+  /// More variables for the template (an object), e.g. {"enable_thinking": false}; null = none.
+  nlohmann::ordered_json template_kwargs = nullptr;
   /// The time that a template may ask for; nullptr: asking is an error.
   const Clock* clock = nullptr;
 };
@@ -47,8 +53,8 @@ enum class StringRule {
 /// Source:  TRL 1.16 DPOTrainer, as recorded in tests/data/cases/dpo.
 class APUS_API DpoEncoder final {
  public:
-  /// Throws:  ConfigError if a system text is given and strings are raw text; JinjaError for a template that
-  ///          cannot be read.
+  /// Throws:  ConfigError if a system text or template_kwargs are given and strings are raw text, or
+  ///          template_kwargs are no object; JinjaError for a template that cannot be read.
   DpoEncoder(TokenizerFolder folder, DpoEncodeOptions options);
   ~DpoEncoder();
 
@@ -56,8 +62,8 @@ class APUS_API DpoEncoder final {
   StringRule string_rule() const { return rule_; }
 
   /// The tokens of one line of a file, nothing cut.
-  /// Throws:  RowRefused (see parse_dpo_example; also text that is not UTF-8, or that the template refuses);
-  ///          NotSupported if the template needs what this build lacks.
+  /// Throws:  RowRefused: as parse_dpo_example, and bad_text, template_error, no_template; NotSupported if
+  ///          the template needs what this build lacks.
   DpoRow encode_line(std::string_view text) const;
 
   /// The same for a row that is already taken apart.
@@ -78,8 +84,9 @@ enum class RowFit { kWhole, kTruncated };
 
 /// Makes a row fit max_length tokens a sequence (none = no bound), each answer with its prompt by itself. A
 /// row must keep at least one answer token that something predicts, in both answers.
-/// Throws:  RowRefused if the prompt alone has max_length tokens or more (under every strategy), if the row
-///          is longer and the strategy is kDelete, or if no completion token is left.
+/// Throws:  RowRefused: prompt_too_long if the prompt alone has max_length tokens or more (under every
+///          strategy), too_long if the row is longer and the strategy is kDelete, no_completion_token if none
+///          is left in either answer.
 APUS_API RowFit fit_dpo_row(DpoRow& row, std::optional<int64_t> max_length, Truncation truncation);
 
 }  // namespace apus::data

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace apus::data {
+
+/// Throws RowRefused. `kind` is for people, `code` for programs (see RowProblem).
+[[noreturn]] void refuse_row(std::string code, std::string kind, std::string detail = {});
+
+/// A row of a file, which must be an object. Throws RowRefused (bad_json).
+nlohmann::ordered_json parse_row(std::string_view text);
+
+/// Refuses a row (not_supported) with a key that changes what it means and is not built: pictures, sound, or
+/// arguments of the template.
+void require_supported_keys(const nlohmann::ordered_json& row);
+
+/// The value of a key; nullptr where it is absent or null.
+const nlohmann::ordered_json* find_value(const nlohmann::ordered_json& object, std::string_view key);
+
+/// Takes a key out of an object; null where it is absent.
+nlohmann::ordered_json take_value(nlohmann::ordered_json& object, std::string_view key);
+
+/// "a list", "an object", "a string", "null", ...
+std::string type_text(const nlohmann::ordered_json& value);
+
+/// The keys of an object, "nothing" where there are none.
+std::string keys_of(const nlohmann::ordered_json& object);
+
+}  // namespace apus::data
