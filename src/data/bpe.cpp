@@ -61,24 +61,14 @@ BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions 
       merges_(merges.size(), vocabulary_.id_limit()),
       byte_pairs_(1 << 16),
       source_(source) {
-  const auto id_of = [&](const std::string& name, size_t rank) {
-    const std::optional<int32_t> id = vocabulary_.find(name);
-    if (!id)
-      throw DataError(source, 0,
-                      "merge " + std::to_string(rank) + " needs the token '" + name +
-                          "', which model.vocab does not have");
-    return *id;
-  };
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const std::string left(merges[rank].first);
-    const std::string right(merges[rank].second);
-    const size_t shared = options_.continuing_subword_prefix.size();
-    if (right.size() < shared)
-      throw DataError(source, 0,
-                      "merge " + std::to_string(rank) + " has a right side without the prefix '" +
-                          options_.continuing_subword_prefix + "'");
-    const int32_t whole = id_of(left + right.substr(shared), rank);
-    merges_.add(id_of(left, rank), id_of(right, rank), {static_cast<uint32_t>(rank), whole});
+  const std::vector<MergeIds> ids =
+      find_merge_ids(vocabulary_, merges, options_.continuing_subword_prefix, source);
+  constexpr size_t kAhead = 16;
+  for (size_t rank = 0; rank < ids.size(); ++rank) {
+    const MergeIds& ahead = ids[std::min(rank + kAhead, ids.size() - 1)];
+    merges_.place_of(ahead.left, ahead.right);  // fetches it
+    const MergeIds& merge = ids[rank];
+    merges_.add(merge.left, merge.right, {static_cast<uint32_t>(rank), merge.whole});
   }
   fill_byte_ids();
   scans_bytes_ = options_.byte_level && merges_.is_narrow() &&

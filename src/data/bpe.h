@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "data/bpe_merge_names.h"
 #include "data/bpe_vocabulary.h"
 #include "data/normalize.h"
 #include "data/word_cache.h"
@@ -65,7 +65,7 @@ class MergeTable final {
     uint64_t hash = 0;
     bool maybe = false;
   };
-  Place place_of(int32_t left, int32_t right) const;
+  [[gnu::always_inline]] Place place_of(int32_t left, int32_t right) const;
   /// The rank of the rule there, or kNone.
   uint32_t rank_at(const Place& place) const { return place.maybe ? slot_rank(place) : kNone; }
   /// What the rule of a rank gives.
@@ -170,8 +170,7 @@ struct BpeScratch {
 /// Immutable.
 class BpeModel final {
  public:
-  /// Pairs of names, in order of rank.
-  using NamedMerges = std::vector<std::pair<std::string_view, std::string_view>>;
+  using NamedMerges = data::NamedMerges;
 
   /// Throws: DataError, with `source`, for a merge of names that the vocabulary lacks, or whose result it
   /// lacks.

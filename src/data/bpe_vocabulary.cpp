@@ -1,6 +1,8 @@
 #include "data/bpe_vocabulary.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 
 #include "apus/base/error.h"
@@ -33,10 +35,6 @@ constexpr std::array<int16_t, kSpellings> kSpelled = [] {
   return bytes;
 }();
 
-uint32_t hash_of(std::string_view name) {
-  return static_cast<uint32_t>(std::hash<std::string_view>{}(name));
-}
-
 }  // namespace
 
 size_t Vocabulary::slot_of(std::string_view name, uint32_t hash) const {
@@ -46,16 +44,22 @@ size_t Vocabulary::slot_of(std::string_view name, uint32_t hash) const {
   return at;
 }
 
-void Vocabulary::grow() {
+void Vocabulary::set_slots(size_t count) {
   std::vector<Slot> old = std::move(slots_);
-  slots_.assign(old.empty() ? kFirstSlots : old.size() * 2, {});
+  slots_.assign(count, {});
   for (const Slot& slot : old)
     if (slot.id >= 0) slots_[slot_of(text(slot), slot.hash)] = slot;
 }
 
+void Vocabulary::reserve(size_t names) {
+  const size_t count = std::max(kFirstSlots, std::bit_ceil(names + names / 2 + 1));
+  if (count > slots_.size()) set_slots(count);
+  names_.reserve(names);
+}
+
 void Vocabulary::add(std::string_view name, int32_t id) {
   APUS_ASSERT(id >= 0 && id <= kMaxTokenId, "token id ", id);
-  if (slots_.size() < (size_ + 1) * 2) grow();
+  if (slots_.size() < size_ + size_ / 2 + 2) set_slots(std::max(kFirstSlots, slots_.size() * 2));
   const uint32_t hash = hash_of(name);
   Slot& slot = slots_[slot_of(name, hash)];
   if (slot.id < 0) {
@@ -64,16 +68,27 @@ void Vocabulary::add(std::string_view name, int32_t id) {
     slot.hash = hash;
     buffer_ += name;
     ++size_;
+  } else if (slot.id != id) {
+    renumbered_ = true;
   }
   slot.id = id;
   if (id >= id_limit()) names_.resize(static_cast<size_t>(id) + 1);
   names_[static_cast<size_t>(id)] = {slot.name_begin, static_cast<int32_t>(slot.name_length)};
 }
 
-std::optional<int32_t> Vocabulary::find(std::string_view name) const {
+uint32_t Vocabulary::hash_of(std::string_view name) {
+  return static_cast<uint32_t>(std::hash<std::string_view>{}(name));
+}
+
+std::optional<int32_t> Vocabulary::find(std::string_view name, uint32_t hash) const {
   if (slots_.empty()) return std::nullopt;
-  const int32_t id = slots_[slot_of(name, hash_of(name))].id;
+  const int32_t id = slots_[slot_of(name, hash)].id;
   return id < 0 ? std::nullopt : std::optional(id);
+}
+
+bool Vocabulary::is_id_of(std::string_view wanted, int32_t id) const {
+  if (renumbered_) return find(wanted) == id;
+  return has(id) && name(id) == wanted;
 }
 
 bool Vocabulary::has(int32_t id) const {

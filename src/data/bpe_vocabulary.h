@@ -13,14 +13,28 @@ namespace apus::data {
 inline constexpr int32_t kMaxTokenId = (1 << 24) - 1;
 
 /// Names of tokens, by id and by name. Names lie in one buffer; the index is open addressing over it.
-/// Memory: the names, 8 bytes an id, 32 to 128 bytes a token.
+/// Memory: the names, 8 bytes an id, 24 to 48 bytes a token.
 class Vocabulary final {
  public:
   /// Adds a token. A name that is there already gets the new id; an id that is there already gets the new
   /// name too. `id` must be 0 ... kMaxTokenId.
   void add(std::string_view name, int32_t id);
 
-  std::optional<int32_t> find(std::string_view name) const;
+  /// Makes room for so many names.
+  void reserve(size_t names);
+
+  std::optional<int32_t> find(std::string_view name) const { return find(name, hash_of(name)); }
+
+  /// The same in two steps, between which the name's place can be prefetched.
+  static uint32_t hash_of(std::string_view name);
+  const void* place_of(uint32_t hash) const {
+    return slots_.empty() ? nullptr : &slots_[hash & (slots_.size() - 1)];
+  }
+  std::optional<int32_t> find(std::string_view name, uint32_t hash) const;
+
+  /// Whether find(name) is `id`. Quick where names are asked for in the order of their ids.
+  bool is_id_of(std::string_view name, int32_t id) const;
+
   bool has(int32_t id) const;
   /// The name of an id that is there.
   std::string_view name(int32_t id) const;
@@ -43,7 +57,7 @@ class Vocabulary final {
   };
 
   size_t slot_of(std::string_view name, uint32_t hash) const;
-  void grow();
+  void set_slots(size_t count);
   std::string_view text(const Slot& slot) const {
     return std::string_view(buffer_).substr(slot.name_begin, slot.name_length);
   }
@@ -52,6 +66,7 @@ class Vocabulary final {
   std::vector<Name> names_;
   std::vector<Slot> slots_;
   size_t size_ = 0;
+  bool renumbered_ = false;  // some name got another id: its first one still has it
 };
 
 /// Byte-level BPE's spelling of bytes as printable characters (a space is U+0120), as GPT-2 defined it.

@@ -41,6 +41,32 @@ TEST(Vocabulary, GrowsPastItsFirstTable) {
   EXPECT_EQ(vocabulary.size(), 5000U);
 }
 
+TEST(Vocabulary, HoldsTheSameWithRoomMadeBefore) {
+  Vocabulary vocabulary;
+  vocabulary.add("first", 7);
+  vocabulary.reserve(5000);
+  for (int32_t id = 0; id < 6; ++id) vocabulary.add("token" + std::to_string(id), id);
+  vocabulary.reserve(1);
+  EXPECT_EQ(vocabulary.find("first"), 7);
+  EXPECT_EQ(vocabulary.find("token5"), 5);
+  EXPECT_EQ(vocabulary.size(), 7U);
+  EXPECT_EQ(vocabulary.id_limit(), 8);
+}
+
+TEST(Vocabulary, KnowsWhetherAnIdIsAName) {
+  Vocabulary vocabulary;
+  EXPECT_FALSE(vocabulary.is_id_of("a", 0));
+  vocabulary.add("a", 0);
+  vocabulary.add("b", 1);
+  EXPECT_TRUE(vocabulary.is_id_of("b", 1));
+  EXPECT_FALSE(vocabulary.is_id_of("b", 0));
+  EXPECT_FALSE(vocabulary.is_id_of("b", 2));
+  EXPECT_FALSE(vocabulary.is_id_of("b", -1));
+  vocabulary.add("a", 2);
+  EXPECT_FALSE(vocabulary.is_id_of("a", 0));
+  EXPECT_TRUE(vocabulary.is_id_of("a", 2));
+}
+
 TEST(ByteLevel, SpellsEveryByteAndReadsItBack) {
   for (int value = 0; value < 256; ++value) {
     const std::string byte(1, static_cast<char>(value));
