@@ -40,7 +40,8 @@ class Loader::Source {
  public:
   Source(std::shared_ptr<const Dataset> dataset, Sampler sampler, StepPlan plan, const LoaderOptions& options)
       : dataset_(dataset),
-        rows_(std::move(dataset), std::move(sampler), std::move(plan), options.balance),
+        rows_(std::move(dataset), std::move(sampler), std::move(plan), options.balance,
+              options.collate.layout == BatchLayout::kPadded ? DealGoal::kLikeCosts : DealGoal::kEvenCosts),
         rank_(options.rank),
         collate_(options.collate) {}
 
@@ -183,6 +184,8 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, Sampler sampler, StepPlan
              plan.steps_per_epoch(), " steps");
   APUS_CHECK(!steps_left_ || *steps_left_ >= 0, ConfigError, "loader: steps is ", *steps_left_,
              ", expected 0 or more");
+  if (options.balance && rows > 0)
+    row_cost(*dataset, 0, *options.balance);  // refuses a weight that cannot be
   source_ = std::make_unique<Source>(std::move(dataset), std::move(sampler), std::move(plan), options);
   if (options.workers > 0) workers_ = std::make_unique<Workers>(*source_, options);
 }

@@ -31,8 +31,12 @@ std::vector<int64_t> counting(int64_t first, int64_t count) {
 }  // namespace
 
 StepRows::StepRows(std::shared_ptr<const Dataset> dataset, Sampler sampler, StepPlan plan,
-                   std::optional<CostModel> balance)
-    : dataset_(std::move(dataset)), sampler_(std::move(sampler)), plan_(std::move(plan)), balance_(balance) {}
+                   std::optional<CostModel> balance, DealGoal goal)
+    : dataset_(std::move(dataset)),
+      sampler_(std::move(sampler)),
+      plan_(std::move(plan)),
+      balance_(balance),
+      goal_(goal) {}
 
 StepRows::Epoch StepRows::make_epoch(int64_t number) const {
   Epoch epoch{.order = sampler_.order(number), .first_places = {0}};
@@ -56,8 +60,9 @@ StepRows::Chunks StepRows::deal(StepPlace at, const Epoch& epoch) const {
   std::vector<double> costs;
   for (int64_t i = 0; i < range.count; ++i)
     costs.push_back(row_cost(*dataset_, epoch.order[static_cast<size_t>(range.first + i)], *balance_));
-  return balance_step(costs,
-                      {.micro_batch_rows = plan_.options().micro_batch_rows, .world = plan_.options().world});
+  return balance_step(
+      costs,
+      {.micro_batch_rows = plan_.options().micro_batch_rows, .world = plan_.options().world, .goal = goal_});
 }
 
 std::shared_ptr<const StepRows::Chunks> StepRows::chunks(StepPlace at, const Epoch& epoch) {

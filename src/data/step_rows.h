@@ -32,8 +32,9 @@ struct MicroBatchRows {
 /// remembers of the newest epochs and steps. Threads: may be shared.
 class StepRows final {
  public:
+  /// Without a cost model the rows are dealt in order, whatever the goal.
   StepRows(std::shared_ptr<const Dataset> dataset, Sampler sampler, StepPlan plan,
-           std::optional<CostModel> balance);
+           std::optional<CostModel> balance, DealGoal goal = DealGoal::kLikeCosts);
 
   /// Rows of the whole step, over all ranks; with packs those in them.
   int64_t rows(StepPlace at);
@@ -56,6 +57,7 @@ class StepRows final {
   Sampler sampler_;
   StepPlan plan_;
   std::optional<CostModel> balance_;
+  DealGoal goal_;
   std::mutex mutex_;
   std::map<int64_t, std::shared_ptr<const Epoch>> epochs_;
   std::map<StepPlace, std::shared_ptr<const Chunks>> dealt_;

@@ -181,7 +181,8 @@ EvaluationReport Trainer::evaluate_rows(const data::Dataset& dataset) {
     for (size_t metric = 0; metric < result.metric_sums.size(); ++metric) sums[2 + metric] += result.metric_sums[metric];
   }
   sum_over_ranks(model_.dp(), sums);
-  EvaluationReport report{.loss = sums[1] / std::max(sums[0], 1.0), .rows = dataset.size()};
+  EvaluationReport report{.loss = sums[1] / std::max(sums[0], 1.0)};
+  for (int64_t ordinal = 0; ordinal < dataset.size(); ++ordinal) report.rows += dataset.rows_in(ordinal);
   for (size_t metric = 2; metric < sums.size(); ++metric) report.metrics.push_back(sums[metric] / std::max(sums[0], 1.0));
   report.seconds = seconds_since(*context_.clock, start);
   return report;
@@ -213,6 +214,7 @@ RunSummary Trainer::run(std::shared_ptr<const data::Dataset> train, std::shared_
                                          .workers = options_.loader_workers,
                                          .prefetch_factor = options_.prefetch_factor,
                                          .collate = options_.collate,
+                                         .balance = options_.balance,
                                          .start = run.state.cursor,
                                          .steps = std::max<int64_t>(left, 0),
                                          .clock = context_.clock});

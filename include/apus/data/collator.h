@@ -44,9 +44,8 @@ APUS_API int64_t padding_id(const TokenizerFolder& folder);
 /// empty batch, which a rank without rows runs so that collectives stay in step: rows = 0, pairs = 0, no
 /// targets, but two sequences of one pad token each, so that the model has something to run on.
 /// Shapes:  T = sequences x padded length, or the sum of lengths; M = supervised tokens.
-/// Throws:  ShapeError if there are not as many ordinals as rows, or more than 2^31 - 1 rows in T;
-/// ConfigError
-///          for options that do not fit.
+/// Throws:  ShapeError if there are not as many ordinals as rows, or T is beyond 2^31 - 1; ConfigError for
+///          options that do not fit.
 APUS_API Batch collate_dpo(std::span<const DpoRow> rows, std::span<const int64_t> ordinals,
                            const CollateOptions& options);
 

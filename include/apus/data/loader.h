@@ -38,11 +38,12 @@ struct LoaderOptions {
   int64_t prefetch_factor = 2;
   /// Layout and padding.
   CollateOptions collate = {};
-  /// Deal the rows of a step to micro-batches and ranks by this cost, see balance_step; none: in the order of
-  /// the epoch, as StepPlan says. Which rows form a step stays the same, so results differ by rounding alone,
-  /// except where the loss looks at which rows share a micro-batch: leave it out for `--dpo_reduction
-  /// microbatch`, losses that sort inside a micro-batch, and comparisons with a trainer that takes rows in
-  /// order.
+  /// Deal the rows of a step to micro-batches and ranks by this cost, see balance_step: rows of like cost
+  /// together where they are padded, else even costs. None: in the order of the epoch, as StepPlan says.
+  ///
+  /// Which rows form a step stays the same, so results differ by rounding alone, except where the loss looks
+  /// at which rows share a micro-batch: leave it out for `--dpo_reduction microbatch`, for losses that sort
+  /// inside a micro-batch, and for comparisons with a trainer that takes rows in order.
   std::optional<CostModel> balance = {};
   /// Where to begin.
   LoaderCursor start = {};
@@ -68,11 +69,10 @@ struct APUS_API StepBatches {
 /// threads.
 ///
 /// What is delivered depends on dataset, sampler, plan, rank, balance and layout alone, not on workers or
-/// timing; which rows form a step, and their Batch::places, not on rank, world and balance either. An
-/// exception on a worker reaches the caller of `next` at the step that it concerns. Destroying the loader
-/// stops the threads at once.
-/// Threads: one consumer.
-/// Memory:  workers x prefetch_factor micro-batches, and the orders of at most two epochs (8 bytes a row).
+/// timing. Which rows form a step, and their Batch::places, do not even depend on rank, balance and layout,
+/// and on the plan only by rows a step. An exception on a worker reaches the caller of `next` at the step
+/// that it concerns. Destroying the loader stops the threads at once. Threads: one consumer. Memory:  workers
+/// x prefetch_factor micro-batches, and the orders of at most two epochs (8 bytes a row).
 class APUS_API Loader final {
  public:
   /// Throws:  ConfigError if sampler, plan and dataset disagree about the number of rows, the rank is not in

@@ -48,14 +48,15 @@ struct APUS_API PackingReport {
 /// The rows are taken in an order given by the seed, `window` at a time; in a window the longest row comes
 /// first and joins the fullest pack that has room (best fit, decreasing). The packs are a function of the
 /// rows' token counts and of PackingOptions; world, workers and epoch have no part in it: an epoch shuffles
-/// packs as it would shuffle rows, so that all epochs have equally many steps. Held-out rows are split off
-/// before packing. Complexity:  O(n log window). Memory:      8 bytes a row and 16 bytes a pack; while
-/// packing 8 bytes a row and about 100 bytes x window more. Determinism: bitwise, on every machine.
+/// packs as it would shuffle rows, so that all epochs have equally many steps. Split off held-out rows before
+/// packing.
+/// Complexity:  O(n log window).
+/// Memory:      8 bytes a row and 16 bytes a pack; while packing, 8 bytes a row and about 100 bytes x window.
+/// Determinism: bitwise, on every machine.
 class APUS_API PackedDataset final : public Dataset {
  public:
   /// Throws:  ConfigError if packing_length is not positive or below max_length, max_length is negative, or
-  /// the
-  ///          window is not positive.
+  ///          the window is not positive.
   PackedDataset(std::shared_ptr<const Dataset> rows, const PackingOptions& options);
   ~PackedDataset() override;
 

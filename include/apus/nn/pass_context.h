@@ -31,7 +31,7 @@ struct APUS_API RowLayout {
   /// Largest entry of lengths, 0 without sequences.
   int64_t max_length = 0;
   /// [B] the sequence that stands before each one as if it were its beginning, -1 = none; empty = no sequence
-  /// has one. Packed layouts only. Only who says so reads it: see attention_rows.
+  /// has one. Packed layouts only. Attention that does not read it must refuse it: see attention_rows.
   std::vector<int64_t> prefixes;
   /// int64 [T] on the CPU: position of each row in its sequence, from 0, or from the length of its prefix;
   /// padding counts on.
@@ -45,8 +45,8 @@ struct APUS_API RowLayout {
   /// First row of sequence `index`. Throws ShapeError if there is no such sequence.
   int64_t first_row(int64_t index) const;
   /// int32 [B + 1] on the CPU: the first row of each sequence, and T; what varlen kernels read, with
-  /// max_length (padded_length, where rows are padded). Made anew by each call. Throws:  ShapeError if T is
-  /// beyond 2^31 - 1.
+  /// max_length (padded_length, where rows are padded). Made anew by each call.
+  /// Throws:  ShapeError if T is beyond 2^31 - 1.
   at::Tensor cu_seqlens() const;
 
   /// Throws:  ShapeError for a negative length, or more than 2^31 - 1 rows.
@@ -56,8 +56,7 @@ struct APUS_API RowLayout {
   ///          sequence that has none itself.
   static std::shared_ptr<const RowLayout> prefixed(std::vector<int64_t> lengths,
                                                    std::vector<int64_t> prefixes);
-  /// Throws:  ShapeError if padded_length < 1 or a length is negative or larger than it, or there are more
-  /// than
+  /// Throws:  ShapeError if padded_length < 1, a length is negative or larger than it, or there are more than
   ///          2^31 - 1 rows.
   static std::shared_ptr<const RowLayout> padded(std::vector<int64_t> lengths, int64_t padded_length);
 };

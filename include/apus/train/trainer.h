@@ -87,6 +87,8 @@ struct APUS_API TrainerOptions {
   bool shuffle = true;
   uint64_t data_seed = 42;
   data::CollateOptions collate;
+  /// Deal each step's rows by cost (see data::LoaderOptions::balance, and when to leave it out).
+  std::optional<data::CostModel> balance;
   int64_t loader_workers = 1;
   int64_t prefetch_factor = 2;
   std::string lr_scheduler_type = "cosine";

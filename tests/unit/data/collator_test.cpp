@@ -1,5 +1,9 @@
 #include "apus/data/collator.h"
 
+#include <ATen/Context.h>
+
+#include <set>
+
 #include "apus/base/error.h"
 #include "apus/data/tokenizer_config.h"
 #include "tests/unit/data/support/rows_fixture.h"
@@ -98,8 +102,74 @@ TEST(Collator, RoundsThePaddedLengthUp) {
   EXPECT_EQ(collate_dpo(rows, Values{0}, {.pad_multiple = 8}).tokens_T.numel(), 32);
 }
 
-TEST(Collator, TheEmptyBatchStillHasSomethingToRun) {
+TEST(Collator, KeepsThePromptOfAPairOnce) {
+  const std::vector<DpoRow> rows = {make_pair(3, 2, 1), make_pair(1, 1, 2)};
+  const Batch batch = collate_dpo(rows, Values{5, 6}, {.layout = BatchLayout::kSharedPrompt});
+  EXPECT_EQ(values_of(batch.tokens_T), (Values{1, 2, 3, 100, 101, 200,  //
+                                               1, 100, 200, 201}));
+  EXPECT_EQ(values_of(batch.layout->positions_T), (Values{0, 1, 2, 3, 4, 3, 0, 1, 1, 2}));
+  EXPECT_EQ(batch.layout->lengths, (Values{3, 2, 1, 1, 1, 2}));
+  EXPECT_EQ(batch.layout->prefixes, (Values{-1, 0, 0, -1, 3, 3}));
+  // The last row of a prompt predicts the first token of both answers; targets count answers, chosen ones
+  // first.
+  EXPECT_EQ(values_of(batch.target_rows_M), (Values{2, 2, 3, 6, 6, 8}));
+  EXPECT_EQ(values_of(batch.targets_M), (Values{100, 200, 101, 100, 200, 201}));
+  EXPECT_EQ(values_of(batch.target_sequences_M), (Values{0, 2, 0, 1, 3, 3}));
+  EXPECT_EQ(batch.pairs, 2);
+  EXPECT_EQ(batch.rows, 2);
+  EXPECT_EQ(batch.ordinals, (Values{5, 6}));
+}
+
+TEST(Collator, PairsWithDifferentOrNoPromptsStandWhole) {
+  std::vector<DpoRow> rows = {make_pair(3, 2, 2), make_pair(2, 1, 1), make_pair(0, 2, 2)};
+  rows[0].chosen_prompt_begin = 1;
+  rows[1].chosen_prompt_begin = rows[1].rejected_prompt_begin = 1;
+  const Batch batch = collate_dpo(rows, Values{0, 1, 2}, {.layout = BatchLayout::kSharedPrompt});
+  EXPECT_EQ(values_of(batch.tokens_T), (Values{2, 3, 100, 101, 1, 2, 3, 200, 201,  //
+                                               2, 100, 200,                        //
+                                               100, 101, 200, 201}));
+  EXPECT_EQ(batch.layout->prefixes, (Values{-1, -1, -1, 2, 2, -1, -1}));
+  EXPECT_EQ(values_of(batch.target_rows_M), (Values{1, 2, 6, 7, 9, 9, 12, 14}));
+  EXPECT_EQ(values_of(batch.target_sequences_M), (Values{0, 0, 3, 3, 1, 4, 2, 5}));
+}
+
+TEST(Collator, SharedPromptsHoldTheTargetsOfWholeAnswers) {
+  const std::vector<DpoRow> rows = make_pairs(9);
+  const Values ordinals = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  const Batch whole = collate_dpo(rows, ordinals, {.layout = BatchLayout::kPacked});
+  const Batch shared = collate_dpo(rows, ordinals, {.layout = BatchLayout::kSharedPrompt});
+  const auto targets = [](const Batch& batch) {  // answer, token that predicts, its position, target
+    std::multiset<Values> all;
+    const Values owners = values_of(batch.target_sequences_M), from = values_of(batch.target_rows_M);
+    for (size_t m = 0; m < owners.size(); ++m)
+      all.insert({owners[m], values_of(batch.tokens_T)[static_cast<size_t>(from[m])],
+                  values_of(batch.layout->positions_T)[static_cast<size_t>(from[m])],
+                  values_of(batch.targets_M)[m]});
+    return all;
+  };
+  EXPECT_EQ(targets(shared), targets(whole));
+  int64_t prompts = 0;
+  for (const DpoRow& row : rows) prompts += static_cast<int64_t>(row.prompt_ids.size());
+  EXPECT_EQ(shared.tokens_T.numel(), whole.tokens_T.numel() - prompts);
+}
+
+TEST(Collator, PinnedMemoryNeedsAGpuAndChangesNoValue) {
+  const std::vector<DpoRow> rows = make_pairs(3);
   for (const BatchLayout layout : {BatchLayout::kPadded, BatchLayout::kPacked}) {
+    const Batch plain = collate_dpo(rows, Values{0, 1, 2}, {.layout = layout});
+    const Batch pinned = collate_dpo(rows, Values{0, 1, 2}, {.layout = layout, .pin = true});
+    const bool gpu = at::globalContext().hasCUDA();
+    EXPECT_FALSE(plain.tokens_T.is_pinned());
+    EXPECT_EQ(pinned.tokens_T.is_pinned(), gpu);
+    EXPECT_EQ(pinned.layout->positions_T.is_pinned(), gpu);
+    EXPECT_EQ(values_of(pinned.tokens_T), values_of(plain.tokens_T));
+    EXPECT_EQ(values_of(pinned.target_rows_M), values_of(plain.target_rows_M));
+    EXPECT_EQ(values_of(pinned.layout->positions_T), values_of(plain.layout->positions_T));
+  }
+}
+
+TEST(Collator, TheEmptyBatchStillHasSomethingToRun) {
+  for (const BatchLayout layout : {BatchLayout::kPadded, BatchLayout::kPacked, BatchLayout::kSharedPrompt}) {
     const Batch pairs = collate_dpo({}, {}, {.layout = layout, .pad_id = 7});
     EXPECT_TRUE(pairs.is_empty());
     EXPECT_EQ(pairs.pairs, 0);
@@ -107,6 +177,8 @@ TEST(Collator, TheEmptyBatchStillHasSomethingToRun) {
     EXPECT_TRUE(pairs.target_rows_M.defined());
     EXPECT_EQ(values_of(pairs.tokens_T), (Values{7, 7}));
     EXPECT_EQ(pairs.layout->lengths, (Values{1, 1}));
+    EXPECT_TRUE(pairs.layout->prefixes.empty());
+    if (layout == BatchLayout::kSharedPrompt) continue;
     const Batch texts = collate_sft({}, {}, {.layout = layout, .pad_id = 7});
     EXPECT_TRUE(texts.is_empty());
     EXPECT_EQ(values_of(texts.tokens_T), (Values{7}));
@@ -117,6 +189,9 @@ TEST(Collator, RefusesWhatDoesNotFit) {
   const std::vector<DpoRow> rows = {make_pair(1, 1, 1)};
   EXPECT_THROW(collate_dpo(rows, Values{0, 1}, {}), ShapeError);
   EXPECT_THROW(collate_dpo(rows, Values{0}, {.pad_multiple = 0}), ConfigError);
+  EXPECT_THROW(collate_dpo(rows, Values{0}, {.layout = BatchLayout::kSharedPrompt, .pad_multiple = 8}),
+               ConfigError);
+  EXPECT_THROW(collate_sft({}, {}, {.layout = BatchLayout::kSharedPrompt}), ConfigError);
   EXPECT_NE(message_of<ConfigError>([&] {
               collate_dpo(rows, Values{0}, {.layout = BatchLayout::kPacked, .pad_multiple = 8});
             }).find("padding_free"),

@@ -53,6 +53,14 @@ TEST(Dataset, ASubsetCountsItsOwnOrdinals) {
   EXPECT_THROW(SubsetDataset(make_dataset(2), {2}), ShapeError);
 }
 
+TEST(Dataset, AttentionCostsTheSquareOfARowsTokens) {
+  const auto dataset = make_dataset(4);
+  const auto tokens = static_cast<double>(dataset->tokens(2));
+  EXPECT_EQ(dataset->squared_tokens(2), tokens * tokens);
+  EXPECT_EQ(SubsetDataset(dataset, {2}).squared_tokens(0), tokens * tokens);
+  EXPECT_THROW(SubsetDataset(dataset, {2}).squared_tokens(1), ShapeError);
+}
+
 TEST(Dataset, SplitsIntoPartsThatShareNoRow) {
   const auto dataset = make_dataset(20);
   const DatasetSplit split = split_dataset(dataset, {.ratio = 0.25, .seed = 1});

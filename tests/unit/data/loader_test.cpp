@@ -1,5 +1,6 @@
 #include "apus/data/loader.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <set>
@@ -8,6 +9,7 @@
 #include "apus/base/clock.h"
 #include "apus/base/error.h"
 #include "apus/data/dataset.h"
+#include "apus/data/packing.h"
 #include "tests/unit/data/support/rows_fixture.h"
 
 namespace apus::data {
@@ -100,11 +102,78 @@ TEST(Loader, EveryWorldTakesTheSameRowsInAStep) {
   }
 }
 
+TEST(Loader, PacksAndBalanceChangeNoStepOfAnyWorldOrWorkers) {
+  const auto pairs = std::make_shared<ProbeDataset>(kRows);
+  const auto packed = std::make_shared<PackedDataset>(pairs, PackingOptions{.packing_length = 24});
+  ASSERT_LT(packed->size(), kRows);
+  for (const std::shared_ptr<const Dataset>& dataset : {std::shared_ptr<const Dataset>(pairs), {packed}})
+    for (int64_t step = 0; step < 2; ++step) {
+      std::set<std::vector<std::pair<int64_t, int64_t>>> steps;
+      std::set<int64_t> counts;
+      for (const auto& [world, accumulation] : {std::pair<int64_t, int64_t>{1, 4}, {2, 2}, {4, 1}})
+        for (const std::optional<CostModel>& balance :
+             {std::optional<CostModel>(), {CostModel{.attention = 0.1}}}) {
+          std::vector<std::pair<int64_t, int64_t>> rows;  // place, ordinal
+          for (int64_t rank = 0; rank < world; ++rank) {
+            const LoaderOptions options{
+                .rank = rank, .workers = rank % 3, .balance = balance, .start = {1, step}};
+            const StepBatches batches = make_loader(dataset, options, world, accumulation).next();
+            counts.insert(batches.rows);
+            for (const Batch& batch : batches.micro_batches)
+              for (size_t i = 0; i < batch.ordinals.size(); ++i)
+                rows.emplace_back(batch.places.at(i), batch.ordinals[i]);
+          }
+          std::sort(rows.begin(), rows.end());
+          EXPECT_EQ(static_cast<int64_t>(rows.size()), *counts.begin());
+          steps.insert(rows);
+        }
+      EXPECT_EQ(steps.size(), 1u);
+      EXPECT_EQ(counts.size(), 1u);
+    }
+}
+
+TEST(Loader, BalancedPacksAreTheSameWithWorkersAndAfterAResume_Pitfall35) {
+  auto pairs = std::make_shared<ProbeDataset>(kRows);
+  pairs->uneven = true;
+  const auto packed = std::make_shared<PackedDataset>(pairs, PackingOptions{.packing_length = 16});
+  LoaderOptions options{.rank = 1, .workers = 0, .balance = CostModel{}};
+  Loader whole = make_loader(packed, options, 2, 1);
+  LoaderCursor cursor;
+  for (int64_t part = 0; part < 3; ++part) {
+    options.workers = 1 + part;
+    options.start = cursor;
+    Loader resumed = make_loader(packed, options, 2, 1);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(digest(resumed.next()), digest(whole.next()));
+    cursor = resumed.cursor();
+  }
+  EXPECT_GE(cursor.epoch, 1);
+}
+
+TEST(Loader, RefusesADatasetThatMakesOtherRowsThanAsked) {
+  class Short final : public Dataset {
+   public:
+    int64_t size() const override { return 4; }
+    Batch collate(std::span<const int64_t>, const CollateOptions& options) const override {
+      return inner_.collate(std::vector<int64_t>{0}, options);
+    }
+    RowPlace place(int64_t) const override { return {}; }
+    int64_t tokens(int64_t) const override { return 1; }
+    const DatasetOrigin& origin() const override { return inner_.origin(); }
+
+   private:
+    DpoDataset inner_{make_pairs(1)};
+  };
+  Loader loader = make_loader(std::make_shared<Short>(), {.workers = 0});
+  EXPECT_NE(message_of<ShapeError>([&] { loader.next(); }).find("a batch of 1 rows, expected 2"),
+            std::string::npos);
+}
+
 TEST(Loader, ARankWithoutRowsGetsAnEmptyBatch_Pitfall42) {
   Loader loader = make_loader(std::make_shared<ProbeDataset>(5), {.rank = 3}, 4, 2);
   const StepBatches step = loader.next();
   ASSERT_EQ(step.micro_batches.size(), 1u);
   EXPECT_TRUE(step.micro_batches[0].is_empty());
+  EXPECT_TRUE(step.micro_batches[0].places.empty());
   EXPECT_EQ(step.rows, 5);
 }
 
@@ -194,6 +263,7 @@ TEST(Loader, RefusesOptionsThatDoNotFit) {
   EXPECT_THROW(make_loader(dataset, {.start = {0, 3}}), ConfigError);
   EXPECT_THROW(make_loader(dataset, {.start = {-1, 0}}), ConfigError);
   EXPECT_THROW(make_loader(dataset, {.steps = -1}), ConfigError);
+  EXPECT_THROW(make_loader(dataset, {.balance = CostModel{.attention = -1}}), ConfigError);
   EXPECT_THROW(Loader(dataset, Sampler({.rows = 3}), StepPlan({.rows = kRows}), {}), ConfigError);
   EXPECT_THROW(Loader(dataset, Sampler({.rows = kRows}), StepPlan({.rows = 3}), {}), ConfigError);
 }

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "apus/base/error.h"
 #include "apus/comm/fake_communicator.h"
+#include "apus/data/packing.h"
 #include "tests/support/tiny_training.h"
 
 namespace apus::testing {
@@ -79,6 +81,50 @@ TEST_F(TrainerTest, EvaluationDoesNotDependOnItsBatchSizeAndChangesNothing) {
   for (size_t metric = 0; metric < one.metrics.size(); ++metric) EXPECT_NEAR(one.metrics[metric], three.metrics[metric], 1e-4);
   const auto after = engine_.gather_masters();
   for (size_t index = 0; index < before.size(); ++index) EXPECT_TRUE(before[index].tensor.equal(after[index].tensor));
+}
+
+/// Remembers the rows of each micro-batch.
+class RecordingObjective final : public train::Objective {
+ public:
+  explicit RecordingObjective(std::shared_ptr<const train::Objective> inner) : inner_(std::move(inner)) {}
+  int64_t weight(const data::Batch& batch) const override { return inner_->weight(batch); }
+  train::ObjectiveResult run(parallel::ShardedModel& model, const data::Batch& batch) const override {
+    seen.push_back(batch.ordinals);
+    return inner_->run(model, batch);
+  }
+  const std::vector<std::string>& metric_names() const override { return inner_->metric_names(); }
+
+  mutable std::vector<std::vector<int64_t>> seen;
+
+ private:
+  std::shared_ptr<const train::Objective> inner_;
+};
+
+TEST_F(TrainerTest, BalancePutsRowsOfLikeCostTogetherTheCostliestFirst) {
+  const auto rows = tiny_rows(run_.job, 10);
+  const auto recorded = std::make_shared<RecordingObjective>(objective_);
+  objective_ = recorded;
+  auto options = tiny_options(run_);
+  options.max_steps = 1;
+  options.micro_batch_rows = 2;
+  options.balance = data::CostModel{};
+  trainer(options).run(rows, nullptr);
+  ASSERT_EQ(recorded->seen.size(), 4u);
+  for (size_t m = 1; m < 4; ++m) {
+    const auto tokens = [&](int64_t ordinal) { return rows->tokens(ordinal); };
+    EXPECT_GE(tokens(std::ranges::min(recorded->seen[m - 1], {}, tokens)),
+              tokens(std::ranges::max(recorded->seen[m], {}, tokens)));
+  }
+}
+
+TEST_F(TrainerTest, AnEvaluationOverPacksCountsAndWeighsRows) {
+  const auto rows = tiny_rows(run_.job, 7);
+  const data::PackedDataset packs(rows, {.packing_length = 60});
+  ASSERT_LT(packs.size(), 7);
+  const auto wanted = trainer(tiny_options(run_)).evaluate(*rows);
+  const auto found = trainer(tiny_options(run_)).evaluate(packs);
+  EXPECT_EQ(found.rows, 7);
+  EXPECT_NEAR(found.loss, wanted.loss, 1e-6);
 }
 
 TEST_F(TrainerTest, AStepThatDivergesIsAnErrorThatSaysWhatToChange) {
