@@ -73,20 +73,25 @@ void BpeModel::encode_words(std::string_view text, std::span<const ByteRange> wo
   constexpr size_t kAhead = 16;  // words between fetching a place in the cache and looking there
   WordCache& cache = scratch.cache;
   std::array<WordCache::Key, kAhead> keys;
+  std::array<uint32_t, kAhead> lines{};
   IdWriter out(ids);
   const auto length_of = [&](size_t i) -> size_t { return words[i].end - words[i].begin; };
-  const auto fetch = [&](size_t i) {
+  const auto fetch = [&](size_t i) __attribute__((always_inline)) {
     if (i >= words.size() || length_of(i) > WordCache::kMaxShortBytes) return;
-    keys[i % kAhead] = WordCache::key_of(text, words[i].begin, length_of(i));
-    __builtin_prefetch(cache.place_of(keys[i % kAhead]));
+    const WordCache::Key key = WordCache::key_of(text, words[i].begin, length_of(i));
+    const uint32_t line = WordCache::line_of(key);
+    __builtin_prefetch(cache.address_of(line));
+    keys[i % kAhead] = key;
+    lines[i % kAhead] = line;
   };
   for (size_t i = 0; i < kAhead; ++i) fetch(i);
   for (size_t i = 0; i < words.size(); ++i) {
     const WordCache::Key key = keys[i % kAhead];
+    const uint32_t line = lines[i % kAhead];
     fetch(i + kAhead);
     const bool is_short = length_of(i) <= WordCache::kMaxShortBytes;
     if (is_short) {
-      const int found = cache.find_short(key, out.place());
+      const int found = cache.find_short(key, line, out.place());
       if (found >= 0) {
         out.advance(found);
         continue;

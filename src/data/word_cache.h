@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -38,12 +37,18 @@ class WordCache final {
   /// The key of text[begin, begin + length), length at most kMaxShortBytes.
   static Key key_of(std::string_view text, size_t begin, size_t length);
 
-  /// Where find_short will look: to be prefetched. (A function that did no more than that would be dropped.)
-  const void* place_of(const Key& key) const { return &lines_[line_of(key)]; }
+  /// The line that a key belongs to.
+  static uint32_t line_of(const Key& key) {
+    const uint64_t mixed = (key.low ^ std::rotl(key.high * 0xC2B2AE3D27D4EB4FULL, 31)) * kMultiplier;
+    return static_cast<uint32_t>(mixed >> (64 - kLineBits));
+  }
+
+  /// Where a line lies: to be prefetched. (A function that did no more than that would be dropped.)
+  const void* address_of(uint32_t line) const { return &lines_[line]; }
 
   /// Writes a short word's tokens to `out`, which has room for kMaxShortTokens, and returns their number; or
   /// returns -1, with nothing of meaning in `out`.
-  int find_short(const Key& key, int32_t* out);
+  int find_short(const Key& key, uint32_t line, int32_t* out);
 
   /// The tokens of any word that store_long was given, or nothing. They stay until the next store.
   std::span<const int32_t> find_long(std::string_view word) const;
@@ -72,18 +77,21 @@ class WordCache final {
   static constexpr int kLineBits = 16;
   static constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15ULL;
   static constexpr int kCountShift = 24;  // token ids have fewer bits
-  static size_t line_of(const Key& key) {
-    const uint64_t mixed = (key.low ^ std::rotl(key.high * 0xC2B2AE3D27D4EB4FULL, 31)) * kMultiplier;
-    return mixed >> (64 - kLineBits);
-  }
+  // Of 16 bytes loaded, those that belong to a word of each length.
+  static constexpr auto kMasks = [] {
+    std::array<std::array<uint64_t, 2>, 16> masks{};
+    for (size_t length = 0; length < masks.size(); ++length)
+      for (size_t byte = 0; byte < length; ++byte) masks[length][byte / 8] |= 0xFFULL << (byte % 8 * 8);
+    return masks;
+  }();
 
   std::vector<Line> lines_;
   std::vector<Slot> slots_;
   std::vector<int32_t> buffer_;  // a word's tokens, then its bytes
 };
 
-inline int WordCache::find_short(const Key& key, int32_t* out) {
-  auto& [first, second] = lines_[line_of(key)].entries;
+inline int WordCache::find_short(const Key& key, uint32_t line, int32_t* out) {
+  auto& [first, second] = lines_[line].entries;
   if (first.key != key) {
     if (second.key != key) return -1;
     std::swap(first, second);  // the last one asked for is forgotten last
@@ -101,9 +109,8 @@ inline WordCache::Key WordCache::key_of(std::string_view text, size_t begin, siz
     return {bytes[0], bytes[1] | static_cast<uint64_t>(length) << 56};
   }
   std::memcpy(bytes.data(), text.data() + begin, sizeof(bytes));
-  const auto mask = [](size_t count) { return count == 0 ? 0 : UINT64_MAX >> (64 - 8 * count); };
-  return {bytes[0] & mask(std::min<size_t>(length, 8)),
-          (bytes[1] & mask(length > 8 ? length - 8 : 0)) | static_cast<uint64_t>(length) << 56};
+  const auto& mask = kMasks[length];
+  return {bytes[0] & mask[0], (bytes[1] & mask[1]) | static_cast<uint64_t>(length) << 56};
 }
 
 }  // namespace apus::data

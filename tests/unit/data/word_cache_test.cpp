@@ -15,13 +15,13 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 WordCache::Key key(const std::string& word) {
-  return WordCache::key_of(word, 0, word.size());
+  return WordCache::key_of(word + " and what follows it", 0, word.size());
 }
 
 // What is kept for a short word; {-1} if nothing is.
 Ids find_short(WordCache& cache, const std::string& word) {
   std::array<int32_t, WordCache::kMaxShortTokens> out{};
-  const int count = cache.find_short(key(word), out.data());
+  const int count = cache.find_short(key(word), WordCache::line_of(key(word)), out.data());
   return count < 0 ? Ids{-1} : Ids(out.begin(), out.begin() + count);
 }
 
@@ -51,6 +51,7 @@ TEST(WordCache, MakesTheSameKeyInsideATextAndAtItsEnd) {
   const std::string text = "some words, and words";
   EXPECT_EQ(WordCache::key_of(text, 5, 5), key("words"));
   EXPECT_EQ(WordCache::key_of(text, 16, 5), key("words"));
+  EXPECT_EQ(WordCache::key_of("words", 0, 5), key("words"));
   EXPECT_EQ(WordCache::key_of(text, 0, 15), key(text.substr(0, 15)));
   EXPECT_NE(key("words"), key("word"));
 }
