@@ -113,7 +113,7 @@ class TurnLocator {
     }
     // Without a generation prompt, the header is still to come.
     if (!marks_.generation_prompt.empty() || without_end_space(header).empty()) return;
-    const std::string_view bare = header.substr(0, header.find_last_not_of(' ') + 1);
+    const auto bare = std::string_view(header).substr(0, header.find_last_not_of(' ') + 1);
     if (starts_at(span.begin, bare)) span.begin += bare.size();
   }
 
