@@ -83,11 +83,13 @@ std::string describe_first_row(const SftDataset& dataset, const Tokenizer& token
   if (dataset.size() == 0) return "no row";
   const SftRow row = dataset.row(0);
   std::vector<int32_t> labels = row.labels;
+  std::vector<float> weights = row.weights;
   if (!labels.empty()) labels.front() = kIgnoredLabel;  // nothing stands before it
+  if (!weights.empty()) weights.front() = 0.0f;
   std::string text = "first row (" + dataset.place_text(0) + ")";
   if (!dataset.origin().note.empty()) text += ", " + dataset.origin().note;
   text += "\n" + describe_labels("", row.input_ids, labels, tokenizer);
-  return row.weights.empty() ? text : text + "\n[WEIGHTS] [" + weight_runs(row.weights) + "]";
+  return weights.empty() ? text : text + "\n[WEIGHTS] [" + weight_runs(weights) + "]";
 }
 
 }  // namespace apus::data

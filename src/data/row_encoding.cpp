@@ -43,6 +43,44 @@ int64_t leading_spaces(const Tokenizer& tokenizer, int32_t id) {
   }
 }
 
+/// Where the tokens start if their bytes, one after another, are the text itself: the common case, and far
+/// cheaper than tracking places through the tokenizer.
+std::optional<std::vector<size_t>> tiled_begins(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+                                                std::string_view text) {
+  std::vector<size_t> begins;
+  begins.reserve(ids.size());
+  size_t at = 0;
+  for (const int32_t& id : ids) {
+    const std::string bytes = tokenizer.decode_bytes({&id, 1});
+    if (bytes.empty() || !text.substr(at).starts_with(bytes)) return std::nullopt;
+    begins.push_back(at);
+    at += bytes.size();
+  }
+  return at == text.size() ? std::optional(std::move(begins)) : std::nullopt;
+}
+
+/// Where the tokens start by the tokenizer's own account.
+PlacedTokens tracked_tokens(const Tokenizer& tokenizer, const std::string& text) {
+  Encoding encoding =
+      encoded([&] { return tokenizer.encode_with_offsets(text, {.add_special_tokens = false}); });
+  PlacedTokens placed{std::move(encoding.ids), {}};
+  placed.begins.reserve(placed.ids.size());
+  std::vector<size_t> bytes;  // of each code point
+  for (size_t i = 0; i < text.size(); ++i)
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) bytes.push_back(i);
+  bytes.push_back(text.size());
+  int64_t previous_end = 0;
+  for (size_t i = 0; i < placed.ids.size(); ++i) {
+    TokenOffsets place = encoding.offsets[i];
+    // Post-processors that trim leave a gap where a token's own leading spaces stand.
+    if (place.begin > previous_end)
+      place.begin -= std::min(place.begin - previous_end, leading_spaces(tokenizer, placed.ids[i]));
+    placed.begins.push_back(bytes[std::min(static_cast<size_t>(place.begin), bytes.size() - 1)]);
+    previous_end = std::max(previous_end, place.end);
+  }
+  return placed;
+}
+
 }  // namespace
 
 std::optional<ChatTemplate> chat_template_of(const TokenizerFolder& folder) {
@@ -57,20 +95,9 @@ std::vector<int32_t> row_tokens(const Tokenizer& tokenizer, const std::string& t
 }
 
 PlacedTokens placed_tokens(const Tokenizer& tokenizer, const std::string& text) {
-  Encoding encoding =
-      encoded([&] { return tokenizer.encode_with_offsets(text, {.add_special_tokens = false}); });
-  PlacedTokens placed{std::move(encoding.ids), {}};
-  placed.begins.reserve(placed.ids.size());
-  int64_t previous_end = 0;
-  for (size_t i = 0; i < placed.ids.size(); ++i) {
-    TokenOffsets place = encoding.offsets[i];
-    // Post-processors that trim leave a gap where a token's own leading spaces stand.
-    if (place.begin > previous_end)
-      place.begin -= std::min(place.begin - previous_end, leading_spaces(tokenizer, placed.ids[i]));
-    placed.begins.push_back(place.begin);
-    previous_end = std::max(previous_end, place.end);
-  }
-  return placed;
+  std::vector<int32_t> ids = row_tokens(tokenizer, text, {.add_special_tokens = false});
+  if (auto begins = tiled_begins(tokenizer, ids, text)) return {std::move(ids), std::move(*begins)};
+  return tracked_tokens(tokenizer, text);
 }
 
 }  // namespace apus::data

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,12 +17,13 @@ std::optional<ChatTemplate> chat_template_of(const TokenizerFolder& folder);
 /// Tokens of a text. Throws RowRefused (bad_text) where the tokenizer cannot take it.
 std::vector<int32_t> row_tokens(const Tokenizer& tokenizer, const std::string& text, EncodeOptions options);
 
-/// Tokens of a text without special tokens, and for each the code point of the text that its first byte
-/// belongs to. Throws as row_tokens.
+/// Tokens with, for each, the byte of the text at which it starts.
 struct PlacedTokens {
   std::vector<int32_t> ids;
-  std::vector<int64_t> begins;
+  std::vector<size_t> begins;
 };
+
+/// Tokens of a text without special tokens, and their places before normalisation. Throws as row_tokens.
 PlacedTokens placed_tokens(const Tokenizer& tokenizer, const std::string& text);
 
 }  // namespace apus::data

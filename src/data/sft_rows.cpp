@@ -41,18 +41,6 @@ bool gives_weights(const Conversation& conversation) {
   return std::ranges::any_of(conversation.weights, &TurnWeight::is_given);
 }
 
-/// Spans of bytes as spans of code points.
-std::vector<LabelSpan> in_code_points(const std::string& text, const std::vector<TurnSpan>& spans,
-                                      const std::vector<float>& weights) {
-  std::vector<LabelSpan> labels;
-  CodePointCounter counter(text);
-  for (size_t k = 0; k < spans.size(); ++k) {
-    const int64_t begin = counter.before(spans[k].begin);
-    labels.push_back({begin, counter.before(spans[k].end), weights[k]});
-  }
-  return labels;
-}
-
 std::string rule_of(const SftEncodeOptions& options, const std::optional<ChatTemplate>& chat) {
   const std::string text = "texts are trained whole, with eos at their end";
   if (options.task == SftTask::kPretrain) return text;
@@ -144,9 +132,11 @@ std::string SftEncoder::State::render_blocks(const Conversation& conversation,
                detail::concat(blocks.size(), " blocks for ", turns.size(),
                               " turns, so loss and loss_scale have no place"));
   const auto weights = turn_weights(conversation, turns, options.loss_scale);
-  for (size_t k = 0; k < blocks.size(); ++k)
-    spans.push_back({static_cast<int64_t>(blocks[k].first), static_cast<int64_t>(blocks[k].second),
-                     is_one_each ? weights[k] : 1.0f});
+  ByteCounter bytes(result.text);
+  for (size_t k = 0; k < blocks.size(); ++k) {
+    const size_t begin = bytes.before(blocks[k].first);
+    spans.push_back({begin, bytes.before(blocks[k].second), is_one_each ? weights[k] : 1.0f});
+  }
   return std::move(result.text);
 }
 
@@ -165,7 +155,8 @@ std::string SftEncoder::State::render_turns(const Conversation& conversation,
   rendered.text = rows.render().text;
   if (conversation.is_turn(count - 1)) rendered.turns.back().through = rendered.text;
   const auto found = locate_turns(rendered, conversation, marks);
-  spans = in_code_points(rendered.text, found, turn_weights(conversation, turns, options.loss_scale));
+  const auto weights = turn_weights(conversation, turns, options.loss_scale);
+  for (size_t k = 0; k < found.size(); ++k) spans.push_back({found[k].begin, found[k].end, weights[k]});
   return std::move(rendered.text);
 }
 

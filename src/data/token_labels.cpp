@@ -33,10 +33,14 @@ void cut(std::vector<T>& values, size_t length, Truncation truncation) {
 
 }  // namespace
 
-int64_t CodePointCounter::before(size_t byte) {
-  for (; at_ < byte; ++at_)
-    if ((static_cast<unsigned char>(text_[at_]) & 0xC0) != 0x80) ++count_;
-  return count_;
+size_t ByteCounter::before(size_t code_point) {
+  const auto continues = [&](size_t at) {
+    return at < text_.size() && (static_cast<unsigned char>(text_[at]) & 0xC0) == 0x80;
+  };
+  for (; code_points_ < code_point && at_ < text_.size(); ++code_points_) do
+      ++at_;
+    while (continues(at_));
+  return at_;
 }
 
 SftRow label_spans(PlacedTokens tokens, const std::vector<LabelSpan>& spans, float elsewhere) {
@@ -45,7 +49,7 @@ SftRow label_spans(PlacedTokens tokens, const std::vector<LabelSpan>& spans, flo
   row.labels.reserve(row.input_ids.size());
   row.weights.reserve(row.input_ids.size());
   auto span = spans.begin();
-  for (const int64_t begin : tokens.begins) {
+  for (const size_t begin : tokens.begins) {
     while (span != spans.end() && span->end <= begin) ++span;
     const bool is_inside = span != spans.end() && span->begin <= begin;
     label(row, is_inside ? span->weight : elsewhere);

@@ -10,24 +10,24 @@
 
 namespace apus::data {
 
-/// A part of a text, in code points, and what its tokens count.
+/// A part of a text, in bytes, and what its tokens count.
 struct LabelSpan {
-  int64_t begin = 0;
-  int64_t end = 0;
+  size_t begin = 0;
+  size_t end = 0;
   float weight = 1.0f;
 };
 
-/// Code points before rising places of a text, in one pass.
-class CodePointCounter final {
+/// The bytes before rising places of a text that are counted in code points, in one pass.
+class ByteCounter final {
  public:
-  explicit CodePointCounter(std::string_view text) : text_(text) {}
-  /// Code points before the byte, which must not be smaller than the last one asked for.
-  int64_t before(size_t byte);
+  explicit ByteCounter(std::string_view text) : text_(text) {}
+  /// Bytes before a code point, whose index must not be smaller than the last one asked for.
+  size_t before(size_t code_point);
 
  private:
   std::string_view text_;
   size_t at_ = 0;
-  int64_t count_ = 0;
+  size_t code_points_ = 0;
 };
 
 /// Labels tokens by the span that their first byte lies in; `elsewhere` is what the others count. Spans
