@@ -36,6 +36,27 @@ TEST(Unicode, RefusesWhatIsNotUtf8) {
 }
 
 // As Python's bytes.decode(errors="replace").
+// The prefix is found several bytes at a time: it must equal what single steps find, wherever a text breaks.
+TEST(Unicode, FindsTheValidPrefixThatSingleStepsFind) {
+  const std::string text =
+      "some ASCII, \u00e9\u00df\u0436, \u4e2d\u6587\ud55c\ue000\uffdc \U0001F600 and ASCII again";
+  const auto by_steps = [](const std::string& broken) {
+    size_t at = 0;
+    while (at < broken.size() && decode_utf8(broken, at).valid) at += decode_utf8(broken, at).length;
+    return at;
+  };
+  EXPECT_EQ(valid_utf8_prefix(text), text.size());
+  for (size_t place = 0; place < text.size(); ++place) {
+    EXPECT_EQ(valid_utf8_prefix(text.substr(0, place)), by_steps(text.substr(0, place)));
+    EXPECT_EQ(valid_utf8_prefix(text.substr(place)), by_steps(text.substr(place)));
+    for (int byte = 0; byte < 256; ++byte) {
+      std::string broken = text;
+      broken[place] = static_cast<char>(byte);
+      ASSERT_EQ(valid_utf8_prefix(broken), by_steps(broken)) << place << " " << byte;
+    }
+  }
+}
+
 TEST(Unicode, ReplacesTheLongestBrokenPrefixOnce) {
   const std::string r = "\xEF\xBF\xBD";
   EXPECT_EQ(replace_invalid_utf8("a\xE2\x82"

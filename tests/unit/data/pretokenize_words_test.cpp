@@ -77,5 +77,25 @@ TEST(WordSplitters, EqualTheRegularExpressionOnRandomText) {
   }
 }
 
+// Letters are read eight bytes at a time: every length, and what follows, at the text's end and before it.
+TEST(WordSplitters, EndARunOfLettersAtTheFirstOther) {
+  const std::vector<std::string> others = {"1", "@", "[", "`", "{", "\x7f", "\n", "\u00d7", "\u3002", "'"};
+  const std::vector<std::string> letters = {"a", "z", "A", "Z", "\u00e9", "\u4e2d", "\u00b5"};
+  const PatternSplit reference(find_regex(std::string(gpt2_pattern()), "test"), {});
+  for (const std::string& letter : letters) {
+    for (size_t length = 1; length <= 20; ++length) {
+      std::string word = "mNoPqRsTuVwXyZaBcDeF";
+      word.replace(length - 1, std::string::npos, letter);
+      EXPECT_EQ(words_of(split_qwen2, word), Words{word});
+      EXPECT_EQ(words_of(split_gpt2, " " + word), Words{" " + word});
+      for (const std::string& other : others) {
+        EXPECT_EQ(words_of(split_qwen2, word + other), (Words{word, other})) << word << other;
+        EXPECT_EQ(words_of(split_gpt2, word + other + "12345678"),
+                  words_of(reference, word + other + "12345678"));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace apus::data
