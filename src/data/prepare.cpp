@@ -6,6 +6,8 @@
 #include "apus/base/log.h"
 #include "apus/data/dpo_rows_json.h"
 #include "data/prepare_rows.h"
+#include "data/row_cache_key.h"
+#include "data/row_encoders.h"
 
 namespace apus::data {
 namespace {
@@ -22,60 +24,45 @@ std::string rule_text(StringRule rule) {
   throw ConfigError("unknown string rule");
 }
 
-/// The line of a file as it stands there.
-std::string_view text_of_line(const JsonlFile& file, int64_t line) {
-  int64_t index = 0;
-  while (file.line(index) != line) ++index;
-  return file.row(index);
-}
-
-/// Which rule made tokens of the first row.
-std::string note_of(const std::vector<JsonlFile>& files, const RowPlace& first, StringRule rule) {
-  const JsonlFile& file = files[static_cast<size_t>(first.file)];
-  return parse_dpo_example(text_of_line(file, first.line)).is_conversation()
-             ? "conversations went through the chat template"
-             : rule_text(rule);
-}
-
-void add_options(Hash64& hash, const TokenizerFolder& tokenizer, const DpoEncodeOptions& options) {
-  add_text(hash, tokenizer.chat_template.value_or(""));
-  add_number(hash, options.use_chat_template ? 1 : 0);
-  add_number(hash, options.system ? 1 : 0);
-  add_text(hash, options.system.value_or(""));
-}
-
-void add_row(Hash64& hash, const DpoRow& row) {
-  add_ids(hash, row.prompt_ids);
-  add_ids(hash, row.chosen_ids);
-  add_ids(hash, row.rejected_ids);
-  add_number(hash, row.chosen_prompt_begin);
-  add_number(hash, row.rejected_prompt_begin);
+/// Fills in what all rows that go through a tokenizer share.
+template <typename Row, typename EncodeOptions>
+void add_key(RowsPlan<Row>& plan, const TokenizerFolder& tokenizer, const RowReadOptions& read,
+             const EncodeOptions& encode) {
+  plan.options = {{"read", read_options_in_key(read)}, {"encode", encode_options_in_key(tokenizer, encode)}};
+  const nlohmann::json vocabulary = tokenizer_in_key(tokenizer);
+  const TemplateTime time = time_in_template(tokenizer.chat_template, encode.clock);
+  plan.key_only = {{"tokenizer", vocabulary}, {"day", time.day}};
+  if (vocabulary.is_null()) plan.not_cached = "the tokenizer has no file to tell it by";
+  if (time.is_finer) plan.not_cached = "the chat template asks for the time of day";
 }
 
 }  // namespace
 
 std::shared_ptr<const DpoDataset> prepare_dpo(const TokenizerFolder& tokenizer,
                                               const DpoPrepareOptions& options, Logger& logger) {
-  APUS_CHECK(options.workers >= 1, ConfigError, "workers is ", options.workers, ", expected 1 or more");
-  const DpoEncoder encoder(tokenizer, options.encode);
-  if (encoder.string_rule() != StringRule::kChatTemplate && !tokenizer.config.eos_token)
+  const auto encoder = std::make_shared<const DpoEncoder>(tokenizer, options.encode);
+  if (encoder->string_rule() != StringRule::kChatTemplate && !tokenizer.config.eos_token)
     logger.warning("the tokenizer has no eos token: answers of raw text do not end in one");
-  Hash64 hash;
-  DatasetOrigin origin;
-  const std::vector<JsonlFile> files = open_files(options.read, origin, hash, logger);
-  add_options(hash, tokenizer, options.encode);
-  const RowMaker<DpoRow> make = [&](std::string_view text) {
-    RowOutcome<DpoRow> outcome{.row = encoder.encode_line(text)};
-    const RowFit fit = fit_dpo_row(outcome.row, options.read.max_length, options.read.truncation);
-    outcome.truncated = fit == RowFit::kTruncated;
-    return outcome;
+  RowsPlan<DpoRow> plan{.encode = dpo_row_encoder(encoder, options.read), .workers = options.workers};
+  plan.note = [&](std::string_view first) {
+    return parse_dpo_example(first, options.encode.columns).is_conversation()
+               ? "conversations went through the chat template"
+               : rule_text(encoder->string_rule());
   };
-  std::vector<DpoRow> rows = make_rows(files, options.read, options.workers, make, origin.report);
-  finish_report(options.read, origin, logger);
-  for (const DpoRow& row : rows) add_row(hash, row);
-  origin.fingerprint = to_hex(hash.digest());
-  origin.note = note_of(files, rows.front().place, encoder.string_rule());
-  return std::make_shared<DpoDataset>(std::move(rows), std::move(origin));
+  add_key(plan, tokenizer, options.read, options.encode);
+  auto [table, origin] = prepare_rows(options.read, plan, logger);
+  return std::make_shared<DpoDataset>(std::move(table), std::move(origin));
+}
+
+std::shared_ptr<const SftDataset> prepare_sft(const TokenizerFolder& tokenizer,
+                                              const SftPrepareOptions& options, Logger& logger) {
+  const auto encoder = std::make_shared<const SftEncoder>(tokenizer, options.encode);
+  for (const std::string& warning : encoder->warnings()) logger.warning(warning);
+  RowsPlan<SftRow> plan{.encode = sft_row_encoder(encoder, options.read), .workers = options.workers};
+  plan.note = [&](std::string_view) { return encoder->rule_text(); };
+  add_key(plan, tokenizer, options.read, options.encode);
+  auto [table, origin] = prepare_rows(options.read, plan, logger);
+  return std::make_shared<SftDataset>(std::move(table), std::move(origin));
 }
 
 }  // namespace apus::data

@@ -1,94 +1,226 @@
 #include "data/prepare_rows.h"
 
-#include <atomic>
-#include <exception>
-#include <mutex>
-#include <thread>
+#include <utility>
+#include <vector>
+
+#include "apus/base/clock.h"
+#include "apus/base/error.h"
+#include "apus/base/file.h"
+#include "apus/base/log.h"
+#include "data/encode_block.h"
+#include "data/ordered_pipeline.h"
+#include "data/prepared_report.h"
+#include "data/row_cache.h"
+#include "data/row_cache_key.h"
+#include "data/row_file.h"
+#include "data/row_files.h"
+#include "data/row_fingerprint.h"
 
 namespace apus::data {
 namespace {
 
-/// The first exception by index, from any thread.
-class FirstError {
+constexpr RowKind kind_of(const SftRow*) {
+  return RowKind::kSft;
+}
+constexpr RowKind kind_of(const DpoRow*) {
+  return RowKind::kDpo;
+}
+
+/// What a worker makes of a block of text.
+struct PreparedBlock {
+  RowRecords records;
+  std::vector<uint64_t> hashes;  // of each row that was read: its text, and what became of it
+  std::vector<std::pair<RowPlace, RowProblem>> dropped;
+  std::string first_text;  // of the first row that is used
+};
+
+/// Says every few seconds how far preparing has come.
+class ProgressLine {
  public:
-  void record(int64_t index, std::exception_ptr error) {
-    const std::lock_guard lock(mutex_);
-    if (!error_ || index < index_) {
-      index_ = index;
-      error_ = std::move(error);
-    }
-    seen_ = true;
-  }
-  bool seen() const { return seen_; }
-  void rethrow() const {
-    if (error_) std::rethrow_exception(error_);
+  ProgressLine(const Clock& clock, Logger& logger)
+      : clock_(clock), logger_(logger), start_(clock.steady_now()), next_(start_ + kInterval) {}
+
+  void tick(int64_t rows, double share) {
+    const Clock::Duration now = clock_.steady_now();
+    if (now < next_) return;
+    next_ = now + kInterval;
+    const double seconds = seconds_between(start_, now);
+    logger_.info("preparing rows: " + std::to_string(rows) + " so far, " +
+                 std::to_string(static_cast<int>(100 * share)) + " % of the files read, " +
+                 std::to_string(static_cast<int64_t>(static_cast<double>(rows) / seconds)) + " rows/s");
   }
 
  private:
-  std::mutex mutex_;
-  std::atomic<bool> seen_ = false;
-  int64_t index_ = 0;
-  std::exception_ptr error_;
+  static constexpr Clock::Duration kInterval = std::chrono::seconds(5);
+  const Clock& clock_;
+  Logger& logger_;
+  Clock::Duration start_;
+  Clock::Duration next_;
 };
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list;
-}
+template <typename Row>
+class Preparation {
+ public:
+  Preparation(const RowReadOptions& options, const RowsPlan<Row>& plan, Logger& logger)
+      : options_(options), plan_(plan), logger_(logger), files_(options), names_(files_.names()) {}
+
+  PreparedRows<Row> run() {
+    std::shared_ptr<const RowFile> file;
+    if (options_.cache_folder && plan_.not_cached)
+      logger_.info("rows are not taken from or put into the cache: " + *plan_.not_cached);
+    else if (options_.cache_folder)
+      file = through_cache(*options_.cache_folder / "rows");
+    if (!file) file = build(temporary_sink(logger_), nullptr);
+    return finish(std::move(file));
+  }
+
+ private:
+  /// None, with a warning, if the folder cannot be used.
+  std::shared_ptr<const RowFile> through_cache(const std::filesystem::path& folder) {
+    try {
+      return through_cache_or_throw({.folder = folder, .max_bytes = options_.max_cache_bytes});
+    } catch (const FileError& error) {
+      if (!error.path().string().starts_with(folder.string())) throw;
+      logger_.warning(std::string("rows are not cached: ") + error.what());
+      return nullptr;
+    }
+  }
+
+  std::shared_ptr<const RowFile> through_cache_or_throw(const RowCacheOptions& cache_options) {
+    const RowCacheKey key = cache_key();
+    const RowCache cache(cache_options, key, kKind);
+    if (auto file = cache.find(logger_)) return said_cached(std::move(file));
+    const auto lock = cache.lock(clock_, logger_);
+    NullLogger quiet;  // what is wrong with an entry was said
+    if (auto file = cache.find(quiet)) return said_cached(std::move(file));
+    if (!has_room(cache_options.folder)) return nullptr;
+    cache.remove_leftovers();
+    auto file = build(named_sink(cache.path()), key);
+    logger_.info(
+        detail::concat("prepared rows are kept in ", file->name(), " (", file->bytes() >> 20, " MiB)"));
+    cache.evict(logger_);
+    return file;
+  }
+
+  RowCacheKey cache_key() const {
+    RowCacheKey key = plan_.key_only;
+    key["layout"] = kRowFileVersion;
+    key["version"] = APUS_VERSION;
+    key["kind"] = kKind == RowKind::kSft ? "sft" : "dpo";
+    key["options"] = plan_.options;
+    key["strict"] = options_.strict;
+    for (const DatasetSource& source : files_.sources())
+      key["files"].push_back(content_in_key(source, options_.flag));
+    return key;
+  }
+
+  std::shared_ptr<const RowFile> said_cached(std::shared_ptr<const RowFile> file) {
+    logger_.info("prepared rows come from the cache: " + file->name());
+    return file;
+  }
+
+  bool has_room(const std::filesystem::path& folder) {
+    const int64_t wanted = files_.text_bytes() + files_.text_bytes() / 2;
+    const int64_t there = free_bytes(folder);
+    if (there >= wanted) return true;
+    logger_.warning(detail::concat("rows are not cached: ", folder.string(), " has ", there >> 20,
+                                   " MiB left, about ", wanted >> 20,
+                                   " MiB are needed; free space there or set "
+                                   "APUS_CACHE_DIR"));
+    return false;
+  }
+
+  /// Prepares all rows. Reads the files from the start, as often as it is called.
+  std::shared_ptr<const RowFile> build(std::unique_ptr<RowSink> sink, const RowCacheKey& key) {
+    RowFiles files(options_);
+    RowFileWriter writer(std::move(sink), kKind, logger_);
+    PreparedDescription description{.key = key};
+    Hash64 fingerprint;
+    add_text(fingerprint, text_of_key(plan_.options));
+    std::optional<std::string> first_text;
+    ProgressLine progress(clock_, logger_);
+    int64_t rows = 0;
+    OrderedPipeline<FileBlock, PreparedBlock> pipeline(
+        {.workers = plan_.workers}, [&] { return read_block(files); },
+        [&](FileBlock block) { return prepare_block(block); });
+    while (std::optional<PreparedBlock> block = pipeline.next()) {
+      if (!first_text && !block->records.entries.empty()) first_text = std::move(block->first_text);
+      writer.append(block->records);
+      fingerprint.update(std::as_bytes(std::span(block->hashes)));
+      for (auto& [place, problem] : block->dropped) description.dropped.add(place, std::move(problem));
+      rows += static_cast<int64_t>(block->hashes.size());
+      progress.tick(rows, files.share_read());
+    }
+    if (!first_text) fail_without_rows(description.dropped);
+    description.rows_read = files.rows_read();
+    for (const int64_t count : description.rows_read) add_number(fingerprint, count);
+    description.fingerprint = to_hex(fingerprint.digest());
+    description.note = plan_.note(*first_text);
+    return std::make_shared<const RowFile>(writer.finish(description.text()), kKind);
+  }
+
+  static std::optional<PipelineItem<FileBlock>> read_block(RowFiles& files) {
+    std::optional<FileBlock> block = files.next();
+    if (!block) return std::nullopt;
+    const int64_t bytes = block->rows.bytes();
+    return PipelineItem<FileBlock>{std::move(*block), bytes};
+  }
+
+  PreparedBlock prepare_block(const FileBlock& block) const {
+    PreparedBlock out;
+    const std::string& name = names_[static_cast<size_t>(block.file)];
+    for (int64_t i = 0; i < block.rows.size(); ++i) {
+      Hash64 hash;
+      add_text(hash, block.rows.text(i));
+      RowOutcome<Row> outcome = encode_row<Row>(block, i, name, options_.strict, plan_.encode);
+      if (outcome.problem) {
+        out.dropped.emplace_back(RowPlace{block.file, block.rows.line(i)}, std::move(*outcome.problem));
+      } else {
+        if (out.records.entries.empty()) out.first_text = block.rows.text(i);
+        out.records.add(outcome.encoded.row, outcome.encoded.truncated);
+        add_row(hash, outcome.encoded.row);
+      }
+      out.hashes.push_back(hash.digest());
+    }
+    return out;
+  }
+
+  [[noreturn]] void fail_without_rows(const DropLog& dropped) const {
+    RowReport report;
+    dropped.add_to(report, names_);
+    throw_no_usable_row(options_.flag, names_, report);
+  }
+
+  PreparedRows<Row> finish(std::shared_ptr<const RowFile> file) {
+    PreparedDescription description = PreparedDescription::parse(file->description(), file->name());
+    DatasetOrigin origin{.files = names_,
+                         .report = report_of(*file, description.dropped, names_),
+                         .fingerprint = std::move(description.fingerprint),
+                         .note = std::move(description.note)};
+    warn_of_short_files(options_, description.rows_read, logger_);
+    log_report(names_, origin.report, logger_);
+    return {std::make_shared<RowFileTable<Row>>(std::move(file)), std::move(origin)};
+  }
+
+  static constexpr RowKind kKind = kind_of(static_cast<const Row*>(nullptr));
+  const RowReadOptions& options_;
+  const RowsPlan<Row>& plan_;
+  Logger& logger_;
+  RowFiles files_;
+  std::vector<std::string> names_;
+  SystemClock system_clock_;
+  const Clock& clock_ = options_.clock ? *options_.clock : system_clock_;
+};
 
 }  // namespace
 
-void run_in_parallel(int64_t count, int64_t workers, const std::function<void(int64_t)>& work) {
-  std::atomic<int64_t> next = 0;
-  FirstError first;
-  // Indices are taken in order, so once one has failed all smaller ones are already being worked on.
-  const auto run = [&] {
-    for (int64_t i = next++; i < count && !first.seen(); i = next++) {
-      try {
-        work(i);
-      } catch (...) {
-        first.record(i, std::current_exception());
-      }
-    }
-  };
-  std::vector<std::jthread> threads;
-  for (int64_t t = 1; t < std::min(workers, count); ++t) threads.emplace_back(run);
-  run();
-  threads.clear();
-  first.rethrow();
+template <typename Row>
+PreparedRows<Row> prepare_rows(const RowReadOptions& options, const RowsPlan<Row>& plan, Logger& logger) {
+  APUS_CHECK(plan.workers >= 1, ConfigError, "workers is ", plan.workers, ", expected 1 or more");
+  return Preparation<Row>(options, plan, logger).run();
 }
 
-std::vector<JsonlFile> open_files(const RowReadOptions& options, DatasetOrigin& origin, Hash64& hash,
-                                  Logger& logger) {
-  APUS_CHECK(!options.files.empty(), ConfigError, options.flag, " names no file");
-  APUS_CHECK(!options.max_length || *options.max_length >= 2, ConfigError, "--max_length is ",
-             *options.max_length, ", expected 2 or more");
-  std::vector<JsonlFile> files;
-  for (const std::string& text : options.files) {
-    const DatasetSource source = parse_dataset_source(text, options.flag);
-    const JsonlFile& file = files.emplace_back(source, options.flag);
-    if (!file.limit_reached())
-      logger.warning(options.flag + " " + text + ": the file has only " + std::to_string(file.size()) +
-                     " rows");
-    origin.files.push_back(file.name());
-    add_number(hash, file.size());
-    add_text(hash, file.used_bytes());
-  }
-  add_number(hash, options.max_length.value_or(-1));
-  add_number(hash, static_cast<int64_t>(options.truncation));
-  return files;
-}
-
-void finish_report(const RowReadOptions& options, const DatasetOrigin& origin, Logger& logger) {
-  const std::string files = joined(origin.files);
-  if (origin.report.trained() == 0) {
-    std::string reasons = origin.report.input() == 0 ? "no row at all in it" : origin.report.summary();
-    for (const std::string& line : origin.report.details()) reasons += "\n" + line;
-    throw DataError(files, 0, "no usable row (" + options.flag + "): " + reasons);
-  }
-  logger.info(files + ": " + origin.report.summary());
-  for (const std::string& line : origin.report.details()) logger.warning(line);
-}
+template PreparedRows<SftRow> prepare_rows(const RowReadOptions&, const RowsPlan<SftRow>&, Logger&);
+template PreparedRows<DpoRow> prepare_rows(const RowReadOptions&, const RowsPlan<DpoRow>&, Logger&);
 
 }  // namespace apus::data

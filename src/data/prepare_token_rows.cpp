@@ -1,8 +1,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "apus/base/error.h"
 #include "apus/base/json.h"
+#include "apus/data/rows_report.h"
 #include "data/prepare_rows.h"
+#include "data/row_cache_key.h"
 
 namespace apus::data {
 namespace {
@@ -59,11 +62,11 @@ void cut(std::vector<int32_t>& values, size_t length, Truncation truncation) {
   values.erase(values.begin(), values.end() - static_cast<std::ptrdiff_t>(length));
 }
 
-RowOutcome<SftRow> make_token_row(std::string_view text, const TokenRowsPrepareOptions& options) {
+EncodedRow<SftRow> make_token_row(std::string_view text, const TokenRowsPrepareOptions& options) {
   const Json json = parse_object(text);
   const int64_t limit = options.vocab_size.value_or(INT32_MAX);
-  RowOutcome<SftRow> outcome;
-  SftRow& row = outcome.row;
+  EncodedRow<SftRow> encoded;
+  SftRow& row = encoded.row;
   row.input_ids = read_ids(json, "input_ids", 0, limit);
   row.labels = read_ids(json, "labels", kIgnoredLabel, limit);
   if (row.input_ids.empty()) refuse("empty input_ids");
@@ -77,11 +80,11 @@ RowOutcome<SftRow> make_token_row(std::string_view text, const TokenRowsPrepareO
                             " (truncation_strategy delete)"));
     cut(row.input_ids, static_cast<size_t>(*options.read.max_length), options.read.truncation);
     cut(row.labels, static_cast<size_t>(*options.read.max_length), options.read.truncation);
-    outcome.truncated = true;
+    encoded.truncated = true;
   }
   if (row.trained_tokens() == 0)
     refuse("no trained token left", detail::concat(size, " tokens, all labels are -100"));
-  return outcome;
+  return encoded;
 }
 
 }  // namespace
@@ -89,19 +92,13 @@ RowOutcome<SftRow> make_token_row(std::string_view text, const TokenRowsPrepareO
 std::shared_ptr<const SftDataset> prepare_token_rows(const TokenRowsPrepareOptions& options, Logger& logger) {
   APUS_CHECK(!options.vocab_size || *options.vocab_size > 0, ConfigError, "vocab_size is ",
              *options.vocab_size, ", expected 1 or more");
-  Hash64 hash;
-  DatasetOrigin origin;
-  const std::vector<JsonlFile> files = open_files(options.read, origin, hash, logger);
-  const RowMaker<SftRow> make = [&](std::string_view text) { return make_token_row(text, options); };
-  std::vector<SftRow> rows = make_rows(files, options.read, 1, make, origin.report);
-  finish_report(options.read, origin, logger);
-  for (const SftRow& row : rows) {
-    add_ids(hash, row.input_ids);
-    add_ids(hash, row.labels);
-  }
-  origin.fingerprint = to_hex(hash.digest());
-  origin.note = "rows of tokens";
-  return std::make_shared<SftDataset>(std::move(rows), std::move(origin));
+  RowsPlan<SftRow> plan{.encode = [&](std::string_view text) { return make_token_row(text, options); },
+                        .workers = options.workers,
+                        .note = [](std::string_view) { return "rows of tokens"; },
+                        .options = {{"read", read_options_in_key(options.read)},
+                                    {"tokens_below", options.vocab_size.value_or(-1)}}};
+  auto [table, origin] = prepare_rows(options.read, plan, logger);
+  return std::make_shared<SftDataset>(std::move(table), std::move(origin));
 }
 
 }  // namespace apus::data

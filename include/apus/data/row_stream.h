@@ -59,7 +59,7 @@ struct RowStreamOptions {
   /// The flag that named the file, for messages.
   std::string flag = "--dataset";
   /// A block ends with the row with which it has so many bytes.
-  int64_t block_bytes = int64_t{1} << 20;
+  int64_t block_bytes = int64_t{1} << 18;
   /// Longer rows are delivered without text, whatever the file unpacks to.
   int64_t max_row_bytes = int64_t{64} << 20;
 };

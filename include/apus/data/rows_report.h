@@ -60,13 +60,17 @@ class APUS_API RowReport final {
   void add_whole() { ++whole_; }
   /// Counts a row that is trained, but was cut to max_length.
   void add_truncated() { truncated_ordinals_.push_back(trained()); }
+  /// The same for a row of a stream: it is not remembered which one it was, so `part` cannot tell.
+  void add_truncated_in_stream() { ++truncated_in_stream_; }
   /// Counts a row that is left out.
   void add_dropped(const std::string& file, int64_t line, const RowProblem& problem);
 
   /// Rows that are trained as they are.
   int64_t whole() const { return whole_; }
   /// Rows that are trained after a cut.
-  int64_t truncated() const { return static_cast<int64_t>(truncated_ordinals_.size()); }
+  int64_t truncated() const {
+    return static_cast<int64_t>(truncated_ordinals_.size()) + truncated_in_stream_;
+  }
   /// Rows that are trained.
   int64_t trained() const { return whole_ + truncated(); }
   /// Rows that could be trained, but stand in the other part of a split.
@@ -94,6 +98,7 @@ class APUS_API RowReport final {
  private:
   int64_t whole_ = 0;
   std::vector<int64_t> truncated_ordinals_;  // among the trained rows, ascending
+  int64_t truncated_in_stream_ = 0;
   int64_t held_out_ = 0;
   std::map<std::string, Reason> reasons_;
 };

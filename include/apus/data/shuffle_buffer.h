@@ -33,7 +33,8 @@ class ShuffleBuffer final {
   explicit ShuffleBuffer(const ShuffleBufferOptions& options)
       : capacity_(options.capacity),
         draws_(options.seed, "data/shuffle_buffer/" + std::to_string(options.epoch)) {
-    APUS_CHECK(capacity_ >= 1, ConfigError, "a shuffle buffer holds ", capacity_, " rows, expected 1 or more");
+    APUS_CHECK(capacity_ >= 1, ConfigError, "a shuffle buffer holds ", capacity_,
+               " rows, expected 1 or more");
   }
 
   /// Takes an item; gives one back once the buffer is full, which may be the same.

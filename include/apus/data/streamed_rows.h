@@ -67,4 +67,9 @@ APUS_API std::unique_ptr<StreamedRows<DpoRow>> stream_dpo(const TokenizerFolder&
                                                           const DpoPrepareOptions& options,
                                                           const ShuffleBufferOptions& shuffle);
 
+/// Streams texts, encoded and cut as prepare_sft does; `options.encode.clock` must outlive it.
+APUS_API std::unique_ptr<StreamedRows<SftRow>> stream_sft(const TokenizerFolder& tokenizer,
+                                                          const SftPrepareOptions& options,
+                                                          const ShuffleBufferOptions& shuffle);
+
 }  // namespace apus::data

@@ -55,5 +55,16 @@ TEST(Env, CopiesAreIndependent) {
   EXPECT_EQ(two.variables().size(), 2u);
 }
 
+TEST(Env, TheCacheFolderIsTheFirstThatIsNamed) {
+  Environment environment({{"APUS_CACHE_DIR", "own"}, {"XDG_CACHE_HOME", "/xdg"}, {"HOME", "/home/a"}});
+  EXPECT_EQ(cache_directory(environment), "own");
+  environment.set("APUS_CACHE_DIR", "");
+  EXPECT_EQ(cache_directory(environment), "/xdg/apus");
+  environment.set("XDG_CACHE_HOME", "relative");
+  EXPECT_EQ(cache_directory(environment), "/home/a/.cache/apus");
+  environment.unset("HOME");
+  EXPECT_EQ(cache_directory(environment), std::nullopt);
+}
+
 }  // namespace
 }  // namespace apus

@@ -91,9 +91,11 @@ TEST_F(PrepareDpo, EveryBadRowHasItsMessageUnderStrictAndInTheCount) {
       {R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "assistant", "content": "a"}],)"
        R"( "rejected": [{"role": "assistant", "content": "b"}]})",
        "message lists need a chat template: use_chat_template is false; give plain strings"},
-      {R"({"messages": []})", "missing key 'prompt': has: messages"},
+      {R"({"messages": []})",
+       "no preference row: has: messages; expected prompt, chosen and rejected, or messages and "
+       "rejected_response (--columns renames keys)"},
       {R"({"messages": [{"role": "user", "content": "q"}], "rejected_response": "b"})",
-       "not supported yet: rows of keys 'messages', 'rejected_response'; use 'prompt', 'chosen', 'rejected'"},
+       "the conversation does not end in an assistant message: its last role is 'user'"},
   };
   for (const auto& [line, reason] : cases) {
     const std::string path = write("a.jsonl", good_lines(1) + "\n" + line + "\n" + good_lines(1));
@@ -114,7 +116,7 @@ TEST_F(PrepareDpo, NamesTheFileAndTheReasonsWhereNoRowIsUsable) {
   const std::string path = write("a.jsonl", pair_line("p", "", "b") + pair_line("p", "", "c") + "{}\n");
   const std::string message = message_of<DataError>([&] { prepared(options_for({path})); });
   EXPECT_TRUE(message.starts_with(path + ": no usable row (--dataset): rows: 3 read")) << message;
-  EXPECT_NE(message.find("2 empty chosen, 1 missing key 'prompt'"), std::string::npos) << message;
+  EXPECT_NE(message.find("2 empty chosen, 1 no preference row"), std::string::npos) << message;
   EXPECT_NE(message.find(path + ":1: empty chosen"), std::string::npos) << message;
   const std::string empty = write("b.jsonl", "\n");
   EXPECT_EQ(message_of<DataError>([&] { prepared(options_for({empty})); }),

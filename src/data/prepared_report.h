@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apus/data/dataset.h"
+#include "apus/data/prepare.h"
+#include "apus/data/rows_report.h"
+#include "data/row_file.h"
+
+namespace apus {
+class Logger;
+}
+
+namespace apus::data {
+
+/// Why rows were left out, in a form that can be stored: places count in files, not in their names, so that
+/// an entry of the cache serves a file that was moved. Its size is bounded by the number of kinds of
+/// problems.
+class DropLog final {
+ public:
+  /// Counts a row.
+  void add(const RowPlace& place, RowProblem problem);
+  /// Adds the rows to a report; `files` are the names that places count in.
+  void add_to(RowReport& report, const std::vector<std::string>& files) const;
+
+  nlohmann::json to_json() const;
+  /// Throws:  nlohmann's exceptions for anything that to_json did not make.
+  static DropLog from_json(const nlohmann::json& json);
+
+ private:
+  struct Kind {
+    int64_t count = 0;
+    std::string code;
+    std::vector<std::pair<RowPlace, std::string>> examples;  // place, detail
+  };
+  std::map<std::string, Kind> kinds_;
+};
+
+/// What a file of prepared rows says about them beside the rows.
+struct PreparedDescription {
+  nlohmann::json key;
+  std::string fingerprint;
+  std::string note;
+  std::vector<int64_t> rows_read;  ///< from each file
+  DropLog dropped;
+
+  std::string text() const;
+  /// Throws:  DataError naming `file` if the text is no description.
+  static PreparedDescription parse(std::string_view text, const std::string& file);
+};
+
+/// The counts of a file of rows.
+RowReport report_of(const RowFile& file, const DropLog& dropped, const std::vector<std::string>& files);
+
+/// Says what became of the rows: a line of counts, one for each kind of problem and its examples.
+void log_report(const std::vector<std::string>& files, const RowReport& report, Logger& logger);
+
+/// Throws the DataError that says why no row is left.
+[[noreturn]] void throw_no_usable_row(const std::string& flag, const std::vector<std::string>& files,
+                                      const RowReport& report);
+
+}  // namespace apus::data
