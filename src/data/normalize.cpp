@@ -8,6 +8,7 @@
 
 #include "apus/base/error.h"
 #include "apus/base/unicode.h"
+#include "data/older_unicode.h"
 #include "data/unicode_classes.h"
 
 namespace apus::data {
@@ -26,10 +27,18 @@ int combining_class(char32_t code_point) {
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(code_point))->combining_class;
 }
 
-void decompose(char32_t code_point, std::vector<Unit>& units) {
+enum class Mapping { kCanonical, kCompatibility };
+
+void decompose(char32_t code_point, Mapping mapping, std::vector<Unit>& units) {
+  const bool compatibility = mapping == Mapping::kCompatibility;
+  if (!(compatibility ? has_older_compatibility(code_point) : has_older_canonical(code_point))) {
+    units.push_back({code_point, 0, combining_class(code_point)});
+    return;
+  }
   std::array<utf8proc_int32_t, 32> parts{};
   int boundary = 0;
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                                      (compatibility ? UTF8PROC_COMPAT : 0));
   const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point), parts.data(),
                                              static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
   APUS_ASSERT(count > 0 && count <= static_cast<utf8proc_ssize_t>(parts.size()), "decomposition of U+",
@@ -46,7 +55,8 @@ char32_t compose(char32_t first, char32_t second) {
                                           static_cast<utf8proc_int32_t>(second), 0};
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
   const auto count = utf8proc_normalize_utf32(pair.data(), 2, options);
-  return count == 1 ? static_cast<char32_t>(pair[0]) : 0;
+  const auto whole = static_cast<char32_t>(pair[0]);
+  return count == 1 && has_older_canonical(whole) ? whole : 0;
 }
 
 // Puts marks that follow one another into the order of their combining classes.
@@ -159,22 +169,41 @@ void append_units(const AlignedText& from, ByteRange run, const std::vector<Unit
   }
 }
 
-void normalize_run(const AlignedText& from, ByteRange run, AlignedText& to) {
+size_t first_beyond_ascii(std::string_view text, size_t from) {
+  while (from < text.size()) {
+    uint64_t word = 0;
+    if (from + sizeof(word) <= text.size()) {
+      std::memcpy(&word, text.data() + from, sizeof(word));
+      if ((word & 0x8080808080808080ULL) == 0) {
+        from += sizeof(word);
+        continue;
+      }
+    }
+    if (static_cast<unsigned char>(text[from]) >= 0x80) break;
+    ++from;
+  }
+  return from;
+}
+
+enum class Composition { kDecomposed, kComposed };
+
+void normalize_run(const AlignedText& from, ByteRange run, Mapping mapping, Composition composition,
+                   AlignedText& to) {
   std::vector<Unit> units;
   for (size_t at = run.begin; at < run.end;) {
     const CodePoint point = code_point_at(from.text.data() + at);
-    decompose(point.value, units);
+    decompose(point.value, mapping, units);
     at += point.length;
   }
   reorder(units);
-  recompose(units);
+  if (composition == Composition::kComposed) recompose(units);
   append_units(from, run, units, to);
 }
 
 }  // namespace
 
 AlignedText AlignedText::track(std::string_view part, uint32_t base) {
-  AlignedText tracked{std::string(part), true, {}};
+  AlignedText tracked{std::string(part), true, {}, base};
   tracked.origin.reserve(part.size());
   for (size_t at = 0; at < part.size();) {
     const uint32_t length = code_point_at(part.data() + at).length;
@@ -196,7 +225,7 @@ bool NfcNormalizer::keeps(std::string_view text) const {
 
 void NfcNormalizer::apply(AlignedText& text) const {
   if (keeps(text.text)) return;
-  AlignedText out{{}, text.tracked, {}};
+  AlignedText out{{}, text.tracked, {}, text.base};
   out.text.reserve(text.text.size());
   for (size_t at = 0; at < text.text.size();) {
     const ByteRange run = next_run(text.text, at);
@@ -204,8 +233,33 @@ void NfcNormalizer::apply(AlignedText& text) const {
     if (run_is_nfc(std::string_view(text.text).substr(run.begin, run.end - run.begin)))
       copy_bytes(text, run.begin, run.end, out);
     else
-      normalize_run(text, run, out);
+      normalize_run(text, run, Mapping::kCanonical, Composition::kComposed, out);
     at = run.end;
+  }
+  text = std::move(out);
+}
+
+bool UnicodeFormNormalizer::keeps(std::string_view text) const {
+  return first_beyond_ascii(text, 0) == text.size();
+}
+
+// Runs start at an ASCII character, which what follows may compose with, and end before the next one.
+void UnicodeFormNormalizer::apply(AlignedText& text) const {
+  const Mapping mapping = form_ == Form::kNfd ? Mapping::kCanonical : Mapping::kCompatibility;
+  const Composition composition = form_ == Form::kNfkc ? Composition::kComposed : Composition::kDecomposed;
+  AlignedText out{{}, text.tracked, {}, text.base};
+  out.text.reserve(text.text.size());
+  const size_t size = text.text.size();
+  for (size_t at = 0; at < size;) {
+    const size_t beyond = first_beyond_ascii(text.text, at);
+    const size_t begin = beyond > at && beyond < size ? beyond - 1 : beyond;
+    copy_bytes(text, at, begin, out);
+    size_t end = beyond;
+    while (end < size && static_cast<unsigned char>(text.text[end]) >= 0x80) ++end;
+    if (begin < end)
+      normalize_run(text, {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)}, mapping, composition,
+                    out);
+    at = end;
   }
   text = std::move(out);
 }

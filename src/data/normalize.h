@@ -21,13 +21,14 @@ struct AlignedText {
   std::string text;
   bool tracked = false;
   std::vector<ByteRange> origin;
+  /// Where the part of the original text starts that this one came from.
+  uint32_t base = 0;
 
   /// A part of the original text that starts there at `base`; every byte of a character stands for all of it.
   static AlignedText track(std::string_view part, uint32_t base);
 };
 
-/// A change of the text before it is split. Steps that other tokenizer families need (Prepend, Replace, ...)
-/// derive from it.
+/// A change of the text before it is split.
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
@@ -42,6 +43,19 @@ class NfcNormalizer final : public Normalizer {
  public:
   bool keeps(std::string_view text) const override;
   void apply(AlignedText& text) const override;
+};
+
+/// NFD, NFKC and NFKD, with the same tables.
+class UnicodeFormNormalizer final : public Normalizer {
+ public:
+  enum class Form { kNfd, kNfkc, kNfkd };
+  explicit UnicodeFormNormalizer(Form form) : form_(form) {}
+  /// Says false for any text beyond ASCII.
+  bool keeps(std::string_view text) const override;
+  void apply(AlignedText& text) const override;
+
+ private:
+  Form form_;
 };
 
 /// Several normalizers, one after another.

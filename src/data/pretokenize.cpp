@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "data/unicode_classes.h"
-
 namespace apus::data {
 namespace {
 
@@ -109,23 +107,6 @@ PatternFinder find_literal(std::string literal) {
   };
 }
 
-PatternFinder find_numbers() {
-  return [](std::string_view text, std::vector<PatternPart>& out) {
-    size_t done = 0;
-    for (size_t at = 0; at < text.size();) {
-      const CodePoint point = code_point_at(text.data() + at);
-      const size_t next = at + point.length;
-      if (unicode_class(point.value).is_number()) {
-        if (at > done) out.push_back({range(done, at), false});
-        out.push_back({range(at, next), true});
-        done = next;
-      }
-      at = next;
-    }
-    if (done < text.size()) out.push_back({range(done, text.size()), false});
-  };
-}
-
 void PatternSplit::apply(Pieces& pieces) const {
   pieces.scratch.swap(pieces.ranges);
   pieces.ranges.clear();
@@ -142,7 +123,7 @@ void PatternSplit::apply(Pieces& pieces) const {
 }
 
 void PrefixSpace::apply(Pieces& pieces) const {
-  AlignedText changed{{}, pieces.origin != nullptr, {}};
+  AlignedText changed{{}, pieces.origin != nullptr, {}, 0};
   for (ByteRange& whole : pieces.ranges) {
     const std::string_view piece = pieces.piece(whole);
     const auto begin = static_cast<uint32_t>(changed.text.size());
@@ -160,6 +141,10 @@ void PrefixSpace::apply(Pieces& pieces) const {
   pieces.owned = std::move(changed);
   pieces.text = pieces.owned.text;
   pieces.origin = pieces.owned.tracked ? &pieces.owned.origin : nullptr;
+}
+
+bool SequencePreTokenizer::asks_for_start() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const auto& step) { return step->asks_for_start(); });
 }
 
 void SequencePreTokenizer::apply(Pieces& pieces) const {

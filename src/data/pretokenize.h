@@ -19,6 +19,8 @@ struct Pieces {
   /// Origins of the text's bytes, where the caller wants offsets; they may lie in `owned`.
   const std::vector<ByteRange>* origin = nullptr;
   AlignedText owned;
+  /// Whether the text given to `reset` starts the whole text. Where origins are known they say it.
+  bool starts_text = false;
   /// The ranges a step started from, kept for their memory.
   std::vector<ByteRange> scratch;
 
@@ -32,6 +34,10 @@ class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   virtual void apply(Pieces& pieces) const = 0;
+  /// Whether it asks which piece starts the text, so that Pieces::starts_text must be right.
+  virtual bool asks_for_start() const { return false; }
+  /// Whether it must have origins to do so.
+  virtual bool needs_origin() const { return false; }
 };
 
 /// Cuts a text into matches of a pattern that leaves nothing between them.
@@ -82,9 +88,6 @@ using PatternFinder = std::function<void(std::string_view text, std::vector<Patt
 /// Finds a literal string.
 PatternFinder find_literal(std::string literal);
 
-/// Finds number characters (Nd, Nl, No), each by itself.
-PatternFinder find_numbers();
-
 /// How a PatternSplit treats what it finds.
 struct PatternSplitOptions {
   SplitBehavior behavior = SplitBehavior::kIsolated;
@@ -116,6 +119,8 @@ class SequencePreTokenizer final : public PreTokenizer {
   explicit SequencePreTokenizer(std::vector<std::unique_ptr<PreTokenizer>> steps)
       : steps_(std::move(steps)) {}
   void apply(Pieces& pieces) const override;
+  bool asks_for_start() const override;
+  bool needs_origin() const override { return asks_for_start(); }
 
  private:
   std::vector<std::unique_ptr<PreTokenizer>> steps_;

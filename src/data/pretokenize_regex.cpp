@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "apus/base/error.h"
 #include "data/unicode_classes.h"
@@ -208,12 +209,19 @@ class CompiledRegex {
     pcre2_set_heap_limit(context.get(), kHeapLimitKib);
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
     size_t done = 0;
-    size_t at = 0;
-    while (at < text.size() && match(text, at, data.get(), context.get())) {
+    // As the library's engine goes on: one character behind an empty match, up to the text's end itself; an
+    // empty match just behind the last one does not count.
+    std::optional<size_t> last;
+    for (size_t at = 0; at <= text.size() && match(text, at, data.get(), context.get());) {
       const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
       const size_t begin = bounds[0];
       const size_t end = bounds[1];
-      at = end > begin ? end : end + (end < text.size() ? code_point_at(text.data() + end).length : 1);
+      if (begin == end && last == end) {
+        at += at < text.size() ? code_point_at(text.data() + at).length : 1;
+        continue;
+      }
+      at = end;
+      last = end;
       if (begin > done) out.push_back({range(done, begin), false});
       out.push_back({range(begin, end), true});
       done = end;

@@ -146,6 +146,15 @@ class Reader final : public JsonSax {
 
 }  // namespace
 
+void TokenizerJson::add_merge(std::string_view left, std::string_view right) {
+  if (merge_text.size() + left.size() + right.size() > UINT32_MAX)
+    throw DataError(source, 0, "has more than 4 GiB of merges");
+  merge_text += left;
+  merge_ends.push_back(static_cast<uint32_t>(merge_text.size()));
+  merge_text += right;
+  merge_ends.push_back(static_cast<uint32_t>(merge_text.size()));
+}
+
 BpeModel::NamedMerges TokenizerJson::merges() const {
   BpeModel::NamedMerges pairs;
   pairs.reserve(merge_ends.size() / 2);
@@ -163,6 +172,8 @@ BpeModel::NamedMerges TokenizerJson::merges() const {
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& source) {
   TokenizerJson out;
   out.source = source;
+  constexpr size_t kBytesOfAnEntry = 48;  // of vocabulary and merges together, about
+  out.vocabulary.reserve(text.size() / kBytesOfAnEntry);
   Reader reader(out);
   sax_parse(text, source, reader);
   if (!out.document.is_object()) throw DataError(source, 0, "expected a JSON object at the top");

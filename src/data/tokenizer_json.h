@@ -11,7 +11,8 @@
 
 namespace apus::data {
 
-/// The content of a tokenizer.json: the two large tables read as a stream, the rest as a document.
+/// The content of a tokenizer.json (or of a file that is read like one): the two large tables read as a
+/// stream, the rest as a document.
 struct TokenizerJson {
   /// Name used in errors.
   std::string source;
@@ -25,7 +26,13 @@ struct TokenizerJson {
   /// Ends of left and right names in `merge_text`, alternating.
   std::string merge_text;
   std::vector<uint32_t> merge_ends;
+  /// Of a SentencePiece file: a compiled normalisation that goes before all others, and strings that stay
+  /// whole.
+  std::string charsmap;
+  std::vector<std::string> isolated;
 
+  /// Adds the pair of lowest priority so far.
+  void add_merge(std::string_view left, std::string_view right);
   /// The merges as pairs of names; they refer to merge_text.
   BpeModel::NamedMerges merges() const;
 };

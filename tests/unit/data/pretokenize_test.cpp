@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "data/older_unicode.h"
+#include "data/pretokenize_text.h"
+
 namespace apus::data {
 namespace {
 
@@ -42,9 +45,9 @@ TEST(PatternSplit, InvertSwapsMatchesAndGaps) {
 }
 
 TEST(PatternSplit, FindsNumbersOfEveryScript) {
-  const PatternSplit each(find_numbers(), {});
+  const PatternSplit each(find_characters(is_digits_number), {});
   EXPECT_EQ(words_of(each, "a12\u0663b\u00bd"), (Words{"a", "1", "2", "\u0663", "b", "\u00bd"}));
-  const PatternSplit runs(find_numbers(), {.behavior = SplitBehavior::kContiguous});
+  const PatternSplit runs(find_characters(is_digits_number), {.behavior = SplitBehavior::kContiguous});
   EXPECT_EQ(words_of(runs, "a12b"), (Words{"a", "12", "b"}));
 }
 
@@ -65,7 +68,7 @@ TEST(PrefixSpace, GoesBeforeEveryPieceThatHasNone) {
 
 TEST(SequencePreTokenizer, RunsItsStepsOnThePiecesOfTheLast) {
   std::vector<std::unique_ptr<PreTokenizer>> steps;
-  steps.push_back(std::make_unique<PatternSplit>(find_numbers(), PatternSplitOptions{}));
+  steps.push_back(std::make_unique<PatternSplit>(find_characters(is_digits_number), PatternSplitOptions{}));
   steps.push_back(std::make_unique<PrefixSpace>());
   EXPECT_EQ(words_of(SequencePreTokenizer(std::move(steps)), "a1"), (Words{" a", " 1"}));
 }

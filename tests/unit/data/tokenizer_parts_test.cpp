@@ -13,63 +13,38 @@ TokenizerJson file_of(const std::string& text) {
   return parse_tokenizer_json(text, "t.json");
 }
 
-TEST(TokenizerParts, NoNormalizerGivesNone) {
-  EXPECT_EQ(build_normalizer(file_of("{}")), nullptr);
-  EXPECT_EQ(build_normalizer(file_of(R"({"normalizer":null})")), nullptr);
-  EXPECT_EQ(build_normalizer(file_of(R"({"normalizer":{"type":"Sequence","normalizers":[]}})")), nullptr);
-}
-
-TEST(TokenizerParts, SequencesMayHoldSequences) {
-  const auto normalizer = build_normalizer(file_of(
-      R"({"normalizer":{"type":"Sequence","normalizers":[{"type":"Sequence","normalizers":[{"type":"NFC"}]}]}})"));
-  ASSERT_NE(normalizer, nullptr);
-  EXPECT_FALSE(normalizer->keeps("e\u0301"));
-}
-
-TEST(TokenizerParts, ASequenceWithoutItsListIsBroken) {
-  EXPECT_THROW(build_normalizer(file_of(R"({"normalizer":{"type":"Sequence"}})")), DataError);
-  EXPECT_THROW(build_normalizer(file_of(R"({"normalizer":{}})")), DataError);
-}
-
-TEST(TokenizerParts, AStepAfterByteLevelIsRefused) {
-  EXPECT_THROW(
-      build_pre_tokenizer(file_of(
-          R"({"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]}})")),
-      NotSupported);
-}
-
-TEST(TokenizerParts, TemplatesPutTokensOnBothSides) {
-  const auto steps = build_post_steps(
-      file_of(R"({"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},)"
-              R"({"Sequence":{"id":"A"}},{"SpecialToken":{"id":"</s>"}}],)"
-              R"("special_tokens":{"<s>":{"ids":[1]},"</s>":{"ids":[2,3]}}}})"));
-  ASSERT_EQ(steps.size(), 1U);
-  EXPECT_EQ(steps[0].before, std::vector<int32_t>{1});
-  EXPECT_EQ(steps[0].after, (std::vector<int32_t>{2, 3}));
-}
-
-TEST(TokenizerParts, ByteLevelAfterTheModelTrimsOnlyWhenAsked) {
-  EXPECT_TRUE(
-      build_post_steps(file_of(R"({"post_processor":{"type":"ByteLevel","trim_offsets":false}})")).empty());
-  const auto steps =
-      build_post_steps(file_of(R"({"post_processor":{"type":"ByteLevel","trim_offsets":true}})"));
-  ASSERT_EQ(steps.size(), 1U);
-  EXPECT_EQ(steps[0].kind, PostStep::Kind::kTrimOffsets);
-  EXPECT_TRUE(steps[0].keep_first_space);
-}
-
-TEST(TokenizerParts, AddedTokensHaveTheVocabularysIdAndSpecialOnesComeFirst) {
+TEST(TokenizerParts, AddedTokensHaveTheVocabularysIdOrTheNextFreeOne) {
   Vocabulary vocabulary;
-  vocabulary.add("known", 4);
+  vocabulary.add("known", 0);
+  vocabulary.add("other", 1);
   const auto tokens =
       build_added_tokens(file_of(R"({"added_tokens":[{"id":9,"content":"known"},{"id":8,"content":""},)"
-                                 R"({"id":7,"content":"<s>","special":true}]})"),
+                                 R"({"id":7,"content":"<s>","special":true},{"content":"<t>"}]})"),
                          vocabulary);
-  ASSERT_EQ(tokens.size(), 2U);
-  EXPECT_EQ(tokens[0].id, 7);
-  EXPECT_FALSE(tokens[0].normalized);
-  EXPECT_EQ(tokens[1].id, 4);
-  EXPECT_TRUE(tokens[1].normalized);
+  ASSERT_EQ(tokens.size(), 3U);
+  EXPECT_EQ(tokens[0].id, 0);
+  EXPECT_TRUE(tokens[0].normalized);
+  EXPECT_EQ(tokens[1].id, 2);
+  EXPECT_FALSE(tokens[1].normalized);
+  EXPECT_EQ(tokens[2].id, 3);
+}
+
+TEST(TokenizerParts, OfTwoAddedTokensWithOneContentTheLastCounts) {
+  const auto tokens = build_added_tokens(
+      file_of(R"({"added_tokens":[{"id":0,"content":"x"},{"id":1,"content":"x","lstrip":true}]})"), {});
+  ASSERT_EQ(tokens.size(), 1U);
+  EXPECT_EQ(tokens[0].id, 0);
+  EXPECT_TRUE(tokens[0].lstrip);
+}
+
+TEST(TokenizerParts, AnUnkThatTheVocabularyLacksMattersOnlyOnceItIsNeeded) {
+  TokenizerJson file = file_of(R"({"model":{"unk_token":"?","vocab":{"a":0},"merges":[]}})");
+  const auto model = build_model(file);
+  BpeScratch scratch;
+  std::vector<int32_t> ids;
+  model->encode("a", scratch, ids);
+  EXPECT_EQ(ids, std::vector<int32_t>{0});
+  EXPECT_THROW(model->encode("b", scratch, ids), DataError);
 }
 
 TEST(TokenizerParts, AModelMayLeaveOutItsType) {
