@@ -72,7 +72,7 @@ Batch SubsetDataset::collate(std::span<const int64_t> ordinals, const CollateOpt
   std::vector<int64_t> inside;
   for (const int64_t ordinal : ordinals) inside.push_back(inner(ordinal));
   Batch batch = whole_->collate(inside, options);
-  batch.ordinals.assign(ordinals.begin(), ordinals.end());
+  if (batch.ordinals == inside) batch.ordinals.assign(ordinals.begin(), ordinals.end());
   return batch;
 }
 

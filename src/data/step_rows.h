@@ -28,8 +28,9 @@ struct MicroBatchRows {
   std::vector<int64_t> places;    ///< of their rows (several for a pack), see Batch::places
 };
 
-/// Which rows form a step, and how they are dealt to micro-batches and ranks. Has no state but what it
-/// remembers of the newest epochs and steps. Threads: may be shared.
+/// Which rows form a step, and how they are dealt to micro-batches and ranks. Its only state is what it
+/// remembers of the newest epochs and steps.
+/// Threads: may be shared.
 class StepRows final {
  public:
   /// Without a cost model the rows are dealt in order, whatever the goal.

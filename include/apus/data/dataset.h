@@ -111,7 +111,7 @@ class APUS_API SubsetDataset final : public Dataset {
   ~SubsetDataset() override;
 
   int64_t size() const override { return static_cast<int64_t>(ordinals_.size()); }
-  /// The batch's ordinals are those of the subset.
+  /// The batch's ordinals are those of the subset; of packs, still those of their rows.
   Batch collate(std::span<const int64_t> ordinals, const CollateOptions& options) const override;
   RowPlace place(int64_t ordinal) const override;
   int64_t tokens(int64_t ordinal) const override;

@@ -71,8 +71,9 @@ struct APUS_API StepBatches {
 /// What is delivered depends on dataset, sampler, plan, rank, balance and layout alone, not on workers or
 /// timing. Which rows form a step, and their Batch::places, do not even depend on rank, balance and layout,
 /// and on the plan only by rows a step. An exception on a worker reaches the caller of `next` at the step
-/// that it concerns. Destroying the loader stops the threads at once. Threads: one consumer. Memory:  workers
-/// x prefetch_factor micro-batches, and the orders of at most two epochs (8 bytes a row).
+/// that it concerns. Destroying the loader stops the threads at once.
+/// Threads: one consumer.
+/// Memory:  workers x prefetch_factor micro-batches, and the orders of at most two epochs (8 bytes a row).
 class APUS_API Loader final {
  public:
   /// Throws:  ConfigError if sampler, plan and dataset disagree about the number of rows, the rank is not in

@@ -165,6 +165,17 @@ TEST(Packing, SaysHowFullThePacksAre) {
   EXPECT_EQ(packed.origin().files, (std::vector<std::string>{"a.jsonl"}));
 }
 
+TEST(Packing, SomeOfThePacksAreADatasetToo) {
+  const auto packed = std::make_shared<PackedDataset>(make_texts(Values{6, 5, 4, 3, 2}),
+                                                      PackingOptions{.packing_length = 10, .shuffle = false});
+  const SubsetDataset subset(packed, {1});
+  EXPECT_EQ(subset.rows_in(0), 3);
+  EXPECT_EQ(subset.squared_tokens(0), packed->squared_tokens(1));
+  const Batch batch = subset.collate(Values{0}, {});
+  EXPECT_EQ(batch.rows, 3);
+  EXPECT_EQ(batch.ordinals, (Values{1, 3, 4})) << "one for each row";
+}
+
 TEST(Packing, NoRowsMakeNoPacks) {
   const PackedDataset packed(make_texts({}), {.packing_length = 10});
   EXPECT_EQ(packed.size(), 0);
