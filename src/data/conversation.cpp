@@ -43,7 +43,7 @@ Json take_either(Json& object, std::string_view first, std::string_view second) 
 std::string role_of_speaker(const Json& from, const std::string& where) {
   if (from.is_null()) refuse_row("unknown_role", "missing key 'from'", "in " + where);
   if (!from.is_string())
-    refuse_row("unknown_role", "wrong type", where + ".from is " + type_text(from) + ", expected a string");
+    refuse_row("unknown_role", "unknown role", where + ".from is " + type_text(from) + ", expected a string");
   const auto& name = from.get_ref<const std::string&>();
   for (const Speaker& speaker : kSpeakers)
     if (name == speaker.from) return speaker.role;
@@ -63,13 +63,13 @@ Json message_of_entry(Json entry, const std::string& where) {
 
 Json messages_of_entries(Json entries, const std::string& name) {
   if (!entries.is_array())
-    refuse_row("unknown_form", "wrong type", name + " is " + type_text(entries) + ", expected a list");
+    refuse_row("unknown_form", "no known shape", name + " is " + type_text(entries) + ", expected a list");
   Json messages = Json::array();
   for (size_t i = 0; i < entries.size(); ++i) {
     const std::string where = name + "[" + std::to_string(i) + "]";
     Json& entry = entries[i];
     if (!entry.is_object())
-      refuse_row("bad_message", "wrong type", where + " is " + type_text(entry) + ", expected {from, value}");
+      refuse_row("bad_message", "no message", where + " is " + type_text(entry) + ", expected {from, value}");
     if (find_value(entry, "from") || find_value(entry, "role") || !find_value(entry, "human")) {
       messages.push_back(message_of_entry(std::move(entry), where));
       continue;
@@ -132,7 +132,7 @@ std::string form_of(const Json& row) {
   if (has(row, "instruction") || has(row, "output")) return "alpaca";
   if (has(row, "query") || has(row, "response")) return "query";
   if (has(row, "text")) return "text";
-  if (row.contains("text")) refuse_row("bad_text", "text is null", "expected a string");
+  if (row.contains("text")) refuse_row("bad_text", "text is no string", "it is null");
   for (const char* list : {"messages", "conversations", "conversation"})
     if (row.contains(list)) refuse_row("empty_messages", std::string(list) + " is null", "expected a list");
   refuse_row("unknown_form", "no known shape",
@@ -175,7 +175,7 @@ Conversation make_conversation(Json row) {
   if (form == "text") {
     const Json text = take_value(row, "text");
     if (!text.is_string())
-      refuse_row("bad_text", "wrong type", "text is " + type_text(text) + ", expected a string");
+      refuse_row("bad_text", "text is no string", "text is " + type_text(text) + ", expected a string");
     conversation.text = text.get<std::string>();
   } else {
     conversation = conversation_of(row, form);

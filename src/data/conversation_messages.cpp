@@ -26,12 +26,13 @@ struct Piece {
 
 std::string role_of(const Json& message, const std::string& where) {
   if (!message.is_object())
-    refuse_row("bad_message", "wrong type",
+    refuse_row("bad_message", "no message",
                where + " is " + type_text(message) + ", expected a message {role, content}");
   const Json* role = find_value(message, "role");
   if (!role) refuse_row("unknown_role", "missing key 'role'", where + " has: " + keys_of(message));
   if (!role->is_string())
-    refuse_row("unknown_role", "wrong type", where + ".role is " + type_text(*role) + ", expected a string");
+    refuse_row("unknown_role", "unknown role",
+               where + ".role is " + type_text(*role) + ", expected a string");
   const auto& name = role->get_ref<const std::string&>();
   for (const std::string_view known : kRoles)
     if (name == known) return name;
@@ -52,7 +53,8 @@ void require_content(const Json& message, const std::string& where) {
     refuse_row("missing_content", "missing key 'content'", where + " has: " + keys_of(message));
   }
   if (content->is_array())
-    refuse_row("bad_content", "not supported yet", where + ".content is a list of parts; use one string");
+    refuse_row("bad_content", "wrong type",
+               where + ".content is a list of parts; only one string is supported");
   if (!content->is_string())
     refuse_row("bad_content", "wrong type",
                where + ".content is " + type_text(*content) + ", expected a string");
@@ -148,7 +150,7 @@ Json parse_tools(const std::string& text) {
 
 Conversation normalized_messages(Json list, const std::string& where) {
   if (!list.is_array())
-    refuse_row("empty_messages", "wrong type",
+    refuse_row("empty_messages", "no list of messages",
                where + " is " + type_text(list) + ", expected a list of messages");
   if (list.empty()) refuse_row("empty_messages", "empty " + where, "the list has no message");
   Conversation conversation;

@@ -22,7 +22,7 @@ Json parse_row(std::string_view text) {
     refuse_row("bad_json", "broken JSON", error.reason());
   }
   if (!row.is_object())
-    refuse_row("bad_json", "wrong type", "the row is " + type_text(row) + ", expected an object");
+    refuse_row("bad_json", "no JSON object", "the row is " + type_text(row) + ", expected an object");
   return row;
 }
 

@@ -43,7 +43,8 @@ int64_t RowReport::dropped() const {
 
 std::map<std::string, int64_t> RowReport::counts_by_code() const {
   std::map<std::string, int64_t> counts;
-  for (const auto& [kind, reason] : reasons_) counts[reason.code] += reason.count;
+  for (const auto& [kind, reason] : reasons_)
+    counts[reason.code.empty() ? kind : reason.code] += reason.count;
   return counts;
 }
 

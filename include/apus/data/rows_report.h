@@ -18,8 +18,8 @@ struct APUS_API RowProblem {
   std::string kind;
   /// What is particular to this row, e.g. "has: prompt, chosen"; may be empty.
   std::string detail;
-  /// A name for programs that never changes, e.g. "too_long"; several kinds may share one. The list stands
-  /// in docs/troubleshooting.md.
+  /// A name for programs that never changes, e.g. "too_long"; a kind has one code, several kinds may
+  /// share one. The list stands in docs/troubleshooting.md.
   std::string code = {};
 
   /// "kind: detail", or the kind alone.
@@ -81,7 +81,7 @@ class APUS_API RowReport final {
   int64_t input() const { return trained() + held_out_ + dropped(); }
   /// Dropped rows by kind of problem.
   const std::map<std::string, Reason>& reasons() const { return reasons_; }
-  /// Dropped rows by the code of their problem.
+  /// Dropped rows by the code of their problem; by its kind where it has none.
   std::map<std::string, int64_t> counts_by_code() const;
 
   /// The report of a part that keeps these of the trained rows; the others count as held out. `kept` are

@@ -68,6 +68,15 @@ TEST(ChatTemplate, RefusesWrongTypes) {
   EXPECT_THROW(chat.render(kHello, {.extra = &array}), ConfigError);
 }
 
+TEST(ChatTemplate, GivesTheContextThatItRendersWith) {
+  const ChatTemplate chat = make("{{ messages | length }}{{ '>' if add_generation_prompt }}");
+  Json context = chat.context(kHello, {.add_generation_prompt = true});
+  EXPECT_TRUE(context["tools"].is_null());
+  EXPECT_EQ(chat.jinja().render(context).text, chat.render(kHello, {.add_generation_prompt = true}));
+  context["add_generation_prompt"] = false;
+  EXPECT_EQ(chat.jinja().render(context).text, chat.render(kHello));
+}
+
 TEST(ChatTemplate, PassesLimitsOn) {
   EXPECT_THROW(make("{% for i in range(1000) %}x{% endfor %}")
                    .render(kHello, {.render = {.limits = {.max_steps = 100}}}),

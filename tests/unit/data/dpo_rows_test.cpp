@@ -112,6 +112,66 @@ TEST(DpoEncoder, ATemplateMayRefuseARow) {
             "a;");
 }
 
+TEST(DpoEncoder, GivesTheTemplateToolsAndFurtherVariables) {
+  TokenizerFolder folder = tokenizer();
+  folder.chat_template =
+      "{{ tools[0].function.name }}{{ mood }}:{% for m in messages %}{{ m['content'] }};{% endfor %}";
+  const std::string line =
+      R"({"prompt": "q", "chosen": "a", "rejected": "b", "tools": [{"name": "f"}], "margin": 2})";
+  const DpoRow row = DpoEncoder(folder, {.template_kwargs = {{"mood", "calm"}}}).encode_line(line);
+  EXPECT_EQ(text_of(row.prompt_ids), "fcalm:q;");
+  EXPECT_EQ(text_of(row.chosen_ids), "a;");
+  EXPECT_EQ(row.margin, 2.0f);
+  EXPECT_EQ(encoded(R"({"prompt": "q", "chosen": "a", "rejected": "b"})").margin, std::nullopt);
+  EXPECT_THROW(DpoEncoder(folder, {.template_kwargs = 3}), ConfigError);
+  folder.chat_template.reset();
+  EXPECT_THROW(DpoEncoder(folder, {.template_kwargs = {{"mood", "calm"}}}), ConfigError);
+  EXPECT_THROW(DpoEncoder(folder, {}).encode_line(line), RowRefused);
+}
+
+TEST(DpoEncoder, EveryShapeOfAPairGivesTheSameTokens) {
+  const DpoRow expected = encoded(R"({"prompt": "q", "chosen": "yes", "rejected": "no"})");
+  const DpoEncodeOptions renamed{.columns = ColumnMap::parse(R"({"reply": "response"})")};
+  for (const DpoRow& row :
+       {encoded(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
+                    "rejected_response": "no"})"),
+        encoded(R"({"chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
+                    "rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "no"}]})"),
+        encoded(R"({"query": "q", "reply": "yes", "rejected_response": "no"})", renamed)}) {
+    EXPECT_EQ(row.prompt_ids, expected.prompt_ids);
+    EXPECT_EQ(row.chosen_ids, expected.chosen_ids);
+    EXPECT_EQ(row.rejected_ids, expected.rejected_ids);
+  }
+}
+
+TEST(DpoEncoder, TrainsTheEndThoughItIsThePaddingToo_Pitfall41) {
+  TokenizerFolder folder = tokenizer();
+  folder.pad_id = folder.eos_id;
+  folder.config.pad_token = folder.config.eos_token;
+  const std::string line = R"({"prompt": "q", "chosen": "yes", "rejected": "no"})";
+  EXPECT_EQ(text_of(DpoEncoder(folder, {}).encode_line(line).chosen_ids), "yes<|im_end|>\n");
+  EXPECT_EQ(text_of(DpoEncoder(folder, {.use_chat_template = false}).encode_line(line).chosen_ids),
+            "yes<|im_end|>");
+}
+
+/// The code that a row is dropped with.
+std::string dropped(DpoRow row, int64_t limit, Truncation truncation) {
+  try {
+    fit_dpo_row(row, limit, truncation);
+  } catch (const RowRefused& refused) {
+    return refused.problem().code;
+  }
+  return "none";
+}
+
+TEST(FitDpoRow, DropsPairsByCode_Pitfall41) {
+  EXPECT_EQ(dropped(make_pair(5, 3, 2), 5, Truncation::kRight), "prompt_too_long");
+  EXPECT_EQ(dropped(make_pair(5, 3, 2), 7, Truncation::kDelete), "too_long");
+  EXPECT_EQ(dropped(make_pair(5, 3, 0), 7, Truncation::kRight), "no_completion_token");
+  EXPECT_EQ(dropped(make_pair(0, 3, 1), 7, Truncation::kLeft), "no_completion_token");
+  EXPECT_EQ(dropped(make_pair(5, 3, 2), 7, Truncation::kLeft), "none");
+}
+
 TEST(FitDpoRow, LeavesARowThatFits) {
   DpoRow row = make_pair(5, 3, 2);
   EXPECT_EQ(fit_dpo_row(row, 8, Truncation::kDelete), RowFit::kWhole);

@@ -70,5 +70,36 @@ TEST(DescribeFirstPair, SaysThatThereIsNone) {
   EXPECT_EQ(describe_first_pair(DpoDataset(std::vector<DpoRow>()), tokenizer()), "no pair");
 }
 
+TEST(DescribeFirstRow, ShowsLabelsAndWeightsAsRuns) {
+  SftRow row;
+  row.input_ids = tokenizer().encode("Question?yes<|im_end|>");
+  const size_t prompt = tokenizer().encode("Question?").size(), size = row.input_ids.size();
+  row.labels.assign(prompt, kIgnoredLabel);
+  row.labels.insert(row.labels.end(), row.input_ids.begin() + static_cast<std::ptrdiff_t>(prompt),
+                    row.input_ids.end());
+  row.place = {0, 2};
+  const std::string plain =
+      describe_first_row(SftDataset({row}, {.files = {"a.jsonl"}, .note = "a rule"}), tokenizer());
+  EXPECT_TRUE(plain.starts_with("first row (a.jsonl:2), a rule\n[INPUT_IDS] [" + ids_text(row.input_ids) +
+                                "]\n[INPUT] Question?yes<|im_end|>\n[LABELS_IDS] [[-100 * " +
+                                std::to_string(prompt) + "], "))
+      << plain;
+  EXPECT_TRUE(plain.ends_with("\n[LABELS] [-100 * " + std::to_string(prompt) + "]yes<|im_end|>")) << plain;
+  row.weights.assign(prompt, 0.0f);
+  row.weights.resize(size, 0.5f);
+  EXPECT_EQ(describe_first_row(SftDataset({row}, {.files = {"a.jsonl"}, .note = "a rule"}), tokenizer()),
+            plain + "\n[WEIGHTS] [0 * " + std::to_string(prompt) + ", 0.5 * " +
+                std::to_string(size - prompt) + "]");
+}
+
+TEST(DescribeFirstRow, TheFirstTokenIsNeverTrained) {
+  const std::vector<int32_t> ids = tokenizer().encode("yes<|im_end|>");
+  const SftRow row{.input_ids = ids, .labels = ids, .weights = std::vector<float>(ids.size(), 2.0f)};
+  const std::string text = describe_first_row(SftDataset({row}), tokenizer());
+  EXPECT_NE(text.find("[LABELS_IDS] [[-100 * 1], "), std::string::npos) << text;
+  EXPECT_NE(text.find("[WEIGHTS] [0 * 1, 2 * "), std::string::npos) << text;
+  EXPECT_EQ(describe_first_row(SftDataset(std::vector<SftRow>{}), tokenizer()), "no row");
+}
+
 }  // namespace
 }  // namespace apus::data

@@ -30,6 +30,19 @@ TEST(RowReport, SummaryNamesEveryReasonMostFrequentFirst) {
   EXPECT_EQ(RowReport().summary(), "rows: 0 read = 0 trained whole + 0 truncated + 0 dropped");
 }
 
+TEST(RowReport, CountsByCodeWhatSeveralKindsShare) {
+  RowReport report;
+  report.add_dropped("a", 1, {"empty chosen", "", "empty_answer"});
+  report.add_dropped("a", 2, {"empty rejected", "", "empty_answer"});
+  report.add_dropped("a", 3, {"longer than max_length", "9 tokens", "too_long"});
+  report.add_dropped("a", 4, {"of a program of its own", ""});
+  EXPECT_EQ(
+      report.counts_by_code(),
+      (std::map<std::string, int64_t>{{"empty_answer", 2}, {"too_long", 1}, {"of a program of its own", 1}}));
+  EXPECT_EQ(report.reasons().at("empty chosen").code, "empty_answer");
+  EXPECT_EQ(report.part({}).counts_by_code(), report.counts_by_code());
+}
+
 TEST(RowReport, APartCountsItsOwnRowsAndHoldsTheOthersOut) {
   const RowReport whole = sample_report();  // the truncated row is the eighth
   const std::vector<int64_t> kept = {7, 0, 3};
