@@ -42,16 +42,17 @@ bool gives_weights(const Conversation& conversation) {
 }
 
 std::string rule_of(const SftEncodeOptions& options, const std::optional<ChatTemplate>& chat) {
-  const std::string text = "texts are trained whole, with eos at their end";
-  if (options.task == SftTask::kPretrain) return text;
-  if (!chat) return text + "; conversations are refused, as the tokenizer has no chat template";
+  const std::string texts = "texts are trained whole, with eos at their end";
+  if (options.task == SftTask::kPretrain) return texts;
+  if (!chat) return texts + "; conversations are refused, as the tokenizer has no chat template";
   if (options.loss_scale == LossScale::kAll)
-    return "conversations went through the chat template and are trained whole";
+    return "conversations go through the chat template and are trained whole; " + texts;
   const std::string turns =
       options.loss_scale == LossScale::kLastRound ? "the last answer is" : "the assistant's turns are";
-  return "conversations went through the chat template; " + turns + " trained, found " +
-         (chat->jinja().has_generation_blocks() ? "by its generation blocks"
-                                                : "by rendering what stands before and through each");
+  return "conversations go through the chat template; " + turns + " trained, found " +
+         (chat->jinja().has_generation_blocks() ? "by its generation blocks; "
+                                                : "by rendering what stands before and through each; ") +
+         texts;
 }
 
 }  // namespace
