@@ -15,6 +15,16 @@ namespace {
 // Positions inside a text are 32 bits wide, and steps may make it longer.
 constexpr size_t kMaxTextBytes = INT32_MAX - 1024;
 
+/// A post-processor may not add a token for which no embedding need have a row.
+void check_added_ids(const PostPlan& plan, size_t limit, const std::string& source) {
+  for (const PostPlan::Item& item : plan.items)
+    if (item.id >= 0 && static_cast<size_t>(item.id) >= limit)
+      throw DataError(source, 0,
+                      "post_processor adds the token " + std::to_string(item.id) +
+                          ", but the ids of vocabulary and added_tokens end at " + std::to_string(limit) +
+                          " - 1");
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer::State> Tokenizer::State::build(TokenizerJson& file) {
@@ -34,6 +44,7 @@ std::unique_ptr<Tokenizer::State> Tokenizer::State::build(TokenizerJson& file) {
   state->added = build_added_tokens(file, state->model->vocabulary());
   state->add_tokens();
   state->fill_decoder();
+  check_added_ids(state->full, state->special.size(), state->source);
   return state;
 }
 

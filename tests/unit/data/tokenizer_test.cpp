@@ -99,6 +99,15 @@ TEST(Tokenizer, AddsTheTemplatesTokensWhenAsked) {
   EXPECT_EQ(tracked.offsets, (std::vector<TokenOffsets>{{0, 0}, {0, 1}}));
 }
 
+TEST(Tokenizer, ATemplateMayNotAddATokenBeyondTheVocabulary) {
+  Json file = tiny_file();
+  file["post_processor"] = bos_template();
+  file["post_processor"]["special_tokens"]["<s>"]["ids"] = {258};
+  EXPECT_EQ(load(file)->encode("b"), (Ids{258, 'b'}));
+  file["post_processor"]["special_tokens"]["<s>"]["ids"] = {259};
+  EXPECT_THROW(load(file), DataError) << "id_limit() is 259";
+}
+
 TEST(Tokenizer, OffsetsCountCodePointsOfTheTextAsGiven) {
   const Encoding tracked = load(tiny_file())->encode_with_offsets("\u4e2de\u0301 a<s>");
   EXPECT_EQ(tracked.ids, (Ids{0xE4, 0xB8, 0xAD, 0xC3, 0xA9, 256, 257}));
