@@ -27,7 +27,7 @@ if [[ ! -s $text ]]; then
   "$python" -m pip download -q --disable-pip-version-check --no-deps --no-binary django -d "$work/packages" \
     -r "$here/text_pins.txt"
   "$python" "$here/mixed_text.py" "$work"/packages/[Dd]jango-*.tar.gz "$work"/packages/pretix-*.whl "$megabytes" "$text" \
-    > "$work/text.log"
+    > "$work/text-$megabytes.log"
 fi
 xz -dc "$root/tests/data/cases/tokenizer/qwen2.5/tokenizer.json.xz" > "$work/tokenizer.json"
 
@@ -42,5 +42,5 @@ TOKENIZERS_PARALLELISM=false RAYON_NUM_THREADS=1 peer peer
 TOKENIZERS_PARALLELISM=true RAYON_NUM_THREADS=2 peer peer_two
 failed=0
 apus "$work/ids.bin" > "$work/apus.json" || failed=1
-"$python" "$here/tokenizer_report.py" "$work" "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
+"$python" "$here/tokenizer_report.py" "$work" "$text" "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
 exit $failed

@@ -1,6 +1,6 @@
 """Prints what tokenizer.sh measured as a table.
 
-usage: tokenizer_report.py WORK_FOLDER REVISION
+usage: tokenizer_report.py WORK_FOLDER TEXT REVISION
 """
 import json
 import os
@@ -21,7 +21,7 @@ def processor():
 
 
 def main():
-    folder, revision = sys.argv[1:]
+    folder, text, revision = sys.argv[1:]
     before, after = read(folder, "apus_before.json"), read(folder, "apus.json")
     peer, peer_two = read(folder, "peer.json"), read(folder, "peer_two.json")
     speeds = peer["mb_s"]
@@ -30,7 +30,7 @@ def main():
     print("command   tests/bench/tokenizer.sh")
     print(f"machine   {processor()}")
     print(f"versions  apus {revision}, {versions}, Python {platform.python_version()}")
-    print(read(folder, "text.log").strip())
+    print(read(folder, os.path.basename(text).removesuffix(".bin") + ".log").strip())
     print(f"ids       {after['equal_documents']} of {after['documents']} documents equal, {after['tokens']} tokens")
     megabytes = f"{after['megabytes']:.0f} MB of mixed text, document by document"
     print(f"\n{megabytes:44s} {'MB/s':>8s}   apus, first pass / best pass, is faster by")
