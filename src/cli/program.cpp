@@ -7,6 +7,7 @@
 #include "apus/base/nearest_name.h"
 #include "apus/cli/flag_table.h"
 #include "cli/console.h"
+#include "cli/data_command.h"
 #include "cli/training_run.h"
 
 namespace apus::cli {
@@ -25,6 +26,9 @@ std::vector<Command> commands() {
       {"dpo", "Trains a model on preference pairs (DPO) with LoRA.", run_training},
       {"rlhf", "The same as `apus dpo`, with --rlhf_type dpo.", run_training},
       {"train", "Trains what the data's columns say: prompt, chosen and rejected mean DPO.", run_training},
+      {"data",
+       "Looks at what --dataset holds before anything is trained: counts, lengths, first rows, batches.",
+       run_data, data_command_flags},
       {"launch", "Starts the ranks of this machine: apus launch --nproc_per_node=4 -- dpo ...", run_launch,
        launch_flags},
       {"sft", "Trains a model on conversations.", nullptr},

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "apus/base/error.h"
+#include "apus/train/dpo_job_fields.h"
 
 namespace apus::cli {
 namespace {
@@ -40,78 +41,6 @@ class Binder {
   const FlagValues& values_;
   const FlagTable& table_;
 };
-
-void bind_model(const Binder& bind, train::DpoJobOptions& job) {
-  bind("model", job.model);
-  bind("torch_dtype", job.torch_dtype);
-  bind("bf16", job.bf16);
-  bind("adapters", job.adapters);
-  bind("ref_adapters", job.ref_adapters);
-  bind("lora_rank", job.lora_rank);
-  bind("lora_alpha", job.lora_alpha);
-  bind("lora_dropout", job.lora_dropout);
-  bind("target_modules", job.target_modules);
-  bind("target_regex", job.target_regex);
-  bind("use_rslora", job.use_rslora);
-  bind("lora_dtype", job.lora_dtype);
-}
-
-void bind_data(const Binder& bind, train::DpoJobOptions& job) {
-  bind("dataset", job.dataset);
-  bind("val_dataset", job.val_dataset);
-  bind("split_dataset_ratio", job.split_dataset_ratio);
-  bind("max_length", job.max_length);
-  bind("truncation_strategy", job.truncation_strategy);
-  bind("use_chat_template", job.use_chat_template);
-  bind("system", job.system);
-  bind("strict", job.strict);
-  bind("padding_free", job.padding_free);
-  bind("dataloader_num_workers", job.dataloader_num_workers);
-  bind("dataloader_prefetch_factor", job.dataloader_prefetch_factor);
-  bind("dataloader_drop_last", job.dataloader_drop_last);
-  bind("train_dataloader_shuffle", job.train_dataloader_shuffle);
-}
-
-void bind_loop(const Binder& bind, train::DpoJobOptions& job) {
-  bind("num_train_epochs", job.num_train_epochs);
-  bind("max_steps", job.max_steps);
-  bind("per_device_train_batch_size", job.per_device_train_batch_size);
-  bind("per_device_eval_batch_size", job.per_device_eval_batch_size);
-  bind("gradient_accumulation_steps", job.gradient_accumulation_steps);
-  bind("gradient_checkpointing", job.gradient_checkpointing);
-  bind("logging_steps", job.logging_steps);
-  bind("save_steps", job.save_steps);
-  bind("eval_steps", job.eval_steps);
-  bind("save_total_limit", job.save_total_limit);
-  bind("seed", job.seed);
-  bind("data_seed", job.data_seed);
-}
-
-void bind_optimizer(const Binder& bind, train::DpoJobOptions& job) {
-  bind("learning_rate", job.learning_rate);
-  bind("lr_scheduler_type", job.lr_scheduler_type);
-  bind("lr_scheduler_kwargs", job.lr_scheduler_kwargs);
-  bind("warmup_ratio", job.warmup_ratio);
-  bind("warmup_steps", job.warmup_steps);
-  bind("weight_decay", job.weight_decay);
-  bind("adam_beta1", job.adam_beta1);
-  bind("adam_beta2", job.adam_beta2);
-  bind("adam_epsilon", job.adam_epsilon);
-  bind("max_grad_norm", job.max_grad_norm);
-  bind("beta", job.beta);
-  bind("dpo_reduction", job.dpo_reduction);
-}
-
-void bind_surroundings(const Binder& bind, TrainingCommand& command) {
-  bind("deepspeed", command.job.deepspeed);
-  bind("ddp_timeout", command.job.ddp_timeout);
-  bind("ddp_backend", command.ddp_backend);
-  bind("device_map", command.device_map);
-  bind("output_dir", command.job.output_dir);
-  bind("add_version", command.job.add_version);
-  bind("overwrite", command.job.overwrite);
-  bind("resume_from_checkpoint", command.job.resume_from_checkpoint);
-}
 
 /// Other spellings of dtypes; what else there is stays, to be refused by name.
 std::string dtype_name(const std::string& word) {
@@ -154,11 +83,9 @@ void note_evaluation(const FlagValues& values, TrainingCommand& command) {
 TrainingCommand read_training_command(const FlagValues& values, const FlagTable& table) {
   TrainingCommand command;
   const Binder bind(values, table);
-  bind_model(bind, command.job);
-  bind_data(bind, command.job);
-  bind_loop(bind, command.job);
-  bind_optimizer(bind, command.job);
-  bind_surroundings(bind, command);
+  train::visit_fields(command.job, bind);
+  bind("ddp_backend", command.ddp_backend);
+  bind("device_map", command.device_map);
   unify_dtypes(command.job);
   unify_resume(command.job.resume_from_checkpoint);
   const std::string no_effect = no_effect_line(values, table);

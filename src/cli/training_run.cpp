@@ -8,6 +8,7 @@
 #include "apus/cli/training_command.h"
 #include "apus/comm/gloo_communicator.h"
 #include "apus/comm/launch_environment.h"
+#include "apus/data/data_task.h"
 #include "apus/launch/rank_error.h"
 #include "cli/compute_threads.h"
 #include "cli/console.h"
@@ -23,11 +24,13 @@ void check_task(const Call& call, const TrainingCommand& command) {
   if (call.arguments.front() != "train") return;
   APUS_CHECK(!command.job.dataset.empty(), ConfigError,
              "--dataset is missing: its columns say what is trained");
-  const std::string& first = command.job.dataset.front();
-  if (task_of_data(first) != "dpo") {
-    throw NotSupported(detail::concat("apus train: the first row of ", first,
-                                      " has no prompt, chosen and rejected; "
-                                      "other tasks than DPO are not supported yet"));
+  const std::string& columns = command.job.columns;
+  const data::DataTask task = data::find_data_task(
+      command.job.dataset.front(), columns.empty() ? data::ColumnMap() : data::ColumnMap::parse(columns));
+  if (task != data::DataTask::kDpo) {
+    throw NotSupported(detail::concat("apus train: by its columns, ", command.job.dataset.front(),
+                                      " is data for ", data::data_task_name(task),
+                                      "; other tasks than DPO are not supported yet"));
   }
 }
 
@@ -84,9 +87,12 @@ class RankRun final {
                                                .timeout = timeout,
                                                .device = network(),
                                                .logger = console_});
-    return train::run_dpo_job(
-        command.job,
-        {.world = world, .launch = launch_, .logger = console_, .clock = &clock_, .stop = &signals.stop});
+    return train::run_dpo_job(command.job, {.world = world,
+                                            .launch = launch_,
+                                            .logger = console_,
+                                            .clock = &clock_,
+                                            .cache_folder = cache_directory(call_.environment),
+                                            .stop = &signals.stop});
   }
 
   /// Ranks of one machine talk over loopback; GLOO_SOCKET_IFNAME names another interface.

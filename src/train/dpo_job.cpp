@@ -1,6 +1,7 @@
 #include "apus/train/dpo_job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "apus/checkpoint/checkpoint.h"
 #include "apus/comm/agreed_phase.h"
 #include "apus/comm/device_mesh.h"
+#include "apus/data/packing.h"
 #include "apus/data/prepare.h"
 #include "apus/models/pretrained.h"
 #include "apus/peft/adapter_file.h"
@@ -24,10 +26,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The model's longest sequence, from its config.
-int64_t model_maximum(const models::PretrainedModel& model) {
-  const nlohmann::json config = parse_json(model.config_json, (model.folder / "config.json").string());
-  return JsonView(config, (model.folder / "config.json").string()).require<int64_t>("max_position_embeddings");
+/// A number of the model's config.
+int64_t config_number(const models::PretrainedModel& model, const std::string& key) {
+  const std::string source = (model.folder / "config.json").string();
+  const nlohmann::json config = parse_json(model.config_json, source);
+  return JsonView(config, source).require<int64_t>(key);
+}
+
+/// Whether one of the first rows carries a margin.
+bool has_margins(const data::DpoDataset& rows) {
+  constexpr int64_t kMost = 65'536;
+  for (int64_t i = 0; i < std::min(rows.size(), kMost); ++i) {
+    if (rows.row(i).margin) return true;
+  }
+  return false;
 }
 
 /// A loaded adapter's own settings stand; a flag that says otherwise is refused, not ignored.
@@ -84,7 +96,7 @@ class DpoJob {
     if (options_.torch_dtype) load.dtype = *options_.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
     model_ = models::load_pretrained(options_.model, registry, load);
     options_.torch_dtype = model_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
-    if (!options_.max_length) options_.max_length = model_maximum(model_);
+    if (!options_.max_length) options_.max_length = config_number(model_, "max_position_embeddings");
     put_adapter();
     NullLogger silent;
     Logger& logger = is_first() ? *context_.logger : silent;
@@ -92,10 +104,22 @@ class DpoJob {
     train_ = train_data_;
     if (!options_.val_dataset.empty()) held_out_ = data::prepare_dpo(tokenizer_, prepare(DatasetPart::kHeldOut), logger);
     if (options_.split_dataset_ratio > 0) split();
+    if (options_.packing) pack();
   }
 
   data::DpoPrepareOptions prepare(DatasetPart part) {
-    return prepare_options(options_, part, *options_.max_length, *context_.clock);
+    data::DpoPrepareOptions options = prepare_options(options_, part, *options_.max_length, *context_.clock);
+    options.read.cache_folder = context_.cache_folder;
+    return options;
+  }
+
+  /// Evaluation takes rows as they are, so that its figures do not depend on packing.
+  void pack() {
+    const data::PackingOptions packing = packing_options(options_, *options_.max_length);
+    options_.packing_length = packing.packing_length;
+    const auto packs = std::make_shared<data::PackedDataset>(train_, packing);
+    train_ = packs;
+    packing_ = packs->report();
   }
 
   void split() {
@@ -178,8 +202,20 @@ class DpoJob {
     say(detail::concat("Trainable parameters: ", trainable, " of ", all, " (",
                        static_cast<double>(trainable * 10000 / all) / 100.0, " %), LoRA rank ", adapter_.config.r,
                        " on ", adapter_.modules.size(), " projections"));
-    say(data::describe_first_pair(*train_data_, *tokenizer_.tokenizer));
+    say_data();
     say("Output: " + decision_.run_dir.string());
+  }
+
+  void say_data() {
+    say(data::describe_first_pair(*train_data_, *tokenizer_.tokenizer));
+    if (packing_) {
+      say(detail::concat("Packing: ", packing_->rows, " pairs in ", packing_->packs, " packs of ",
+                         *options_.packing_length, " tokens, ", std::llround(100 * packing_->efficiency()),
+                         " % full; ", packing_->oversized, " pairs are longer and stand alone"
+                         " (a pair has up to twice --max_length tokens); a row of --per_device_train_batch_size is a pack"));
+    }
+    say(balance_text(options_, world().size()));
+    if (has_margins(*train_data_)) say("Without effect: margin of the rows; loss_type sigmoid has no use for it");
   }
 
   JobSummary train() {
@@ -197,8 +233,9 @@ class DpoJob {
       append_log(decision_.run_dir, record);
     };
     surroundings.callbacks.on_save = [&](const TrainerState& now) { save(now); };
-    DpoTrainer trainer(*engine_, {.dpo = dpo_options(options_), .trainer = trainer_options(options_, tokenizer_)},
-                       surroundings);
+    TrainerOptions loop = trainer_options(options_, tokenizer_);
+    loop.balance = balance_model(options_, world().size(), config_number(model_, "hidden_size"));
+    DpoTrainer trainer(*engine_, {.dpo = dpo_options(options_), .trainer = std::move(loop)}, surroundings);
     const RunSummary result = trainer.run(train_, held_out_, state);
     settle(state, result);
     JobSummary summary{.run_dir = decision_.run_dir, .last_checkpoint = last_saved_, .steps = result.steps,
@@ -259,6 +296,7 @@ class DpoJob {
   peft::LoraSummary adapter_;
   std::shared_ptr<const data::DpoDataset> train_data_;
   std::shared_ptr<const data::Dataset> train_, held_out_;
+  std::optional<data::PackingReport> packing_;
   std::optional<comm::DeviceMesh> mesh_;
   nlohmann::ordered_json args_;
   RunDecision decision_;

@@ -5,9 +5,10 @@
 
 #include "apus/base/error.h"
 #include "apus/base/json.h"
+#include "apus/data/columns.h"
 #include "apus/optim/schedule.h"
 #include "apus/peft/lora_config.h"
-#include "apus/train/dpo_job.h"
+#include "apus/train/dpo_job_fields.h"
 #include "apus/train/job_settings.h"
 
 namespace apus::train {
@@ -55,6 +56,7 @@ void check_sizes(const DpoJobOptions& options) {
   check_positive("logging_steps", options.logging_steps);
   check_positive("ddp_timeout", options.ddp_timeout);
   if (options.max_length) check_positive("max_length", *options.max_length);
+  if (options.packing_length) check_positive("packing_length", *options.packing_length);
   if (options.save_total_limit) check_positive("save_total_limit", *options.save_total_limit);
   if (options.gradient_accumulation_steps) {
     check_count("gradient_accumulation_steps", *options.gradient_accumulation_steps);
@@ -113,6 +115,14 @@ void check_rules(const DpoJobOptions& options) {
   }
 }
 
+void check_packing(const DpoJobOptions& options) {
+  APUS_CHECK(options.packing || !options.packing_length, ConfigError, "--packing_length ", *options.packing_length,
+             " needs --packing true");
+  APUS_CHECK(!options.packing_length || !options.max_length || *options.packing_length >= *options.max_length,
+             ConfigError, "--packing_length ", *options.packing_length, " is below --max_length ", *options.max_length,
+             ": a row as long as that would fit into no pack");
+}
+
 void check_combinations(const DpoJobOptions& options) {
   APUS_CHECK(!options.model.empty(), ConfigError, "--model is missing: the folder of the model to train");
   APUS_CHECK(!options.dataset.empty(), ConfigError, "--dataset is missing: one or more .jsonl files");
@@ -138,67 +148,15 @@ std::string dtype_word(const DpoJobOptions& options) {
   return wanted;
 }
 
+/// Fields as JSON, absent ones as null.
 template <typename T>
-nlohmann::ordered_json or_null(const std::optional<T>& value) {
+nlohmann::ordered_json as_json(const T& value) {
+  return value;
+}
+
+template <typename T>
+nlohmann::ordered_json as_json(const std::optional<T>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
-}
-
-void put_model(nlohmann::ordered_json& json, const DpoJobOptions& options) {
-  json["rlhf_type"] = "dpo";
-  json["train_type"] = "lora";
-  json["model"] = options.model;
-  json["torch_dtype"] = or_null(options.torch_dtype);
-  json["adapters"] = options.adapters;
-  json["ref_adapters"] = or_null(options.ref_adapters);
-  json["lora_rank"] = options.lora_rank;
-  json["lora_alpha"] = options.lora_alpha;
-  json["lora_dropout"] = options.lora_dropout;
-  json["target_modules"] = options.target_modules;
-  json["target_regex"] = options.target_regex;
-  json["use_rslora"] = options.use_rslora;
-  json["lora_dtype"] = options.lora_dtype;
-}
-
-void put_data(nlohmann::ordered_json& json, const DpoJobOptions& options) {
-  json["dataset"] = options.dataset;
-  json["val_dataset"] = options.val_dataset;
-  json["split_dataset_ratio"] = options.split_dataset_ratio;
-  json["max_length"] = or_null(options.max_length);
-  json["truncation_strategy"] = options.truncation_strategy;
-  json["use_chat_template"] = options.use_chat_template;
-  json["system"] = or_null(options.system);
-  json["strict"] = options.strict;
-  json["padding_free"] = options.padding_free;
-  json["dataloader_num_workers"] = options.dataloader_num_workers;
-  json["dataloader_prefetch_factor"] = options.dataloader_prefetch_factor;
-  json["dataloader_drop_last"] = options.dataloader_drop_last;
-  json["train_dataloader_shuffle"] = options.train_dataloader_shuffle;
-}
-
-void put_numbers(nlohmann::ordered_json& json, const DpoJobOptions& options) {
-  json["num_train_epochs"] = options.num_train_epochs;
-  json["max_steps"] = options.max_steps;
-  json["per_device_train_batch_size"] = options.per_device_train_batch_size;
-  json["per_device_eval_batch_size"] = options.per_device_eval_batch_size;
-  json["gradient_accumulation_steps"] = or_null(options.gradient_accumulation_steps);
-  json["logging_steps"] = options.logging_steps;
-  json["save_steps"] = options.save_steps;
-  json["eval_steps"] = or_null(options.eval_steps);
-  json["save_total_limit"] = or_null(options.save_total_limit);
-  json["learning_rate"] = options.learning_rate;
-  json["lr_scheduler_type"] = options.lr_scheduler_type;
-  json["lr_scheduler_kwargs"] = options.lr_scheduler_kwargs;
-  json["warmup_ratio"] = options.warmup_ratio;
-  json["warmup_steps"] = options.warmup_steps;
-  json["weight_decay"] = options.weight_decay;
-  json["adam_beta1"] = options.adam_beta1;
-  json["adam_beta2"] = options.adam_beta2;
-  json["adam_epsilon"] = options.adam_epsilon;
-  json["max_grad_norm"] = options.max_grad_norm;
-  json["beta"] = options.beta;
-  json["dpo_reduction"] = options.dpo_reduction;
-  json["seed"] = options.seed;
-  json["data_seed"] = or_null(options.data_seed);
 }
 
 }  // namespace
@@ -209,6 +167,9 @@ DpoJobOptions resolve_dpo_job(DpoJobOptions options, int world) {
   check_numbers(options);
   check_words(options);
   check_rules(options);
+  check_packing(options);
+  if (!options.columns.empty()) data::ColumnMap::parse(options.columns);
+  if (options.packing) options.padding_free = true;  // rows in a pack lie end to end
   const std::string dtype = dtype_word(options);
   if (!dtype.empty()) options.torch_dtype = dtype;
   if (!options.gradient_accumulation_steps) {
@@ -227,16 +188,10 @@ DpoJobOptions resolve_dpo_job(DpoJobOptions options, int world) {
 
 nlohmann::ordered_json to_json(const DpoJobOptions& options) {
   nlohmann::ordered_json json;
-  put_model(json, options);
-  put_data(json, options);
-  put_numbers(json, options);
-  json["deepspeed"] = options.deepspeed;
-  json["gradient_checkpointing"] = options.gradient_checkpointing;
-  json["ddp_timeout"] = options.ddp_timeout;
-  json["output_dir"] = options.output_dir;
-  json["add_version"] = options.add_version;
-  json["overwrite"] = options.overwrite;
-  json["resume_from_checkpoint"] = options.resume_from_checkpoint;
+  json["rlhf_type"] = "dpo";
+  json["train_type"] = "lora";
+  visit_fields(options, [&](const char* name, const auto& field) { json[name] = as_json(field); });
+  json.erase("bf16");  // resolved, it is a word for torch_dtype
   return json;
 }
 

@@ -3,6 +3,17 @@
 #include "apus/data/collator.h"
 
 namespace apus::train {
+namespace {
+
+/// Why the rows of a step are not dealt by cost; empty where they are.
+std::string why_in_order(const DpoJobOptions& options, int world) {
+  if (!options.train_dataloader_shuffle) return "--train_dataloader_shuffle false";
+  if (options.dpo_reduction != "pairs") return "--dpo_reduction " + options.dpo_reduction;
+  const bool has_padding = !options.padding_free && options.per_device_train_batch_size > 1;
+  return world > 1 || has_padding ? "" : "one rank, and micro-batches without padding to save";
+}
+
+}  // namespace
 
 parallel::ShardedModelOptions engine_options(const DpoJobOptions& options) {
   parallel::ShardedModelOptions engine;
@@ -47,11 +58,32 @@ data::DpoPrepareOptions prepare_options(const DpoJobOptions& options, DatasetPar
   prepare.read.strict = options.strict;
   if (options.truncation_strategy == "right") prepare.read.truncation = data::Truncation::kRight;
   if (options.truncation_strategy == "left") prepare.read.truncation = data::Truncation::kLeft;
+  prepare.read.clock = &clock;
+  if (!options.columns.empty()) prepare.encode.columns = data::ColumnMap::parse(options.columns);
   prepare.encode.use_chat_template = options.use_chat_template;
   prepare.encode.system = options.system;
   prepare.encode.clock = &clock;
   prepare.workers = std::max<int64_t>(1, options.dataloader_num_workers);
   return prepare;
+}
+
+data::PackingOptions packing_options(const DpoJobOptions& options, int64_t max_length) {
+  return {.packing_length = options.packing_length.value_or(max_length),
+          .max_length = max_length,
+          .seed = static_cast<uint64_t>(options.data_seed.value_or(42)),
+          .shuffle = options.train_dataloader_shuffle};
+}
+
+std::optional<data::CostModel> balance_model(const DpoJobOptions& options, int world, int64_t hidden_size) {
+  if (!why_in_order(options, world).empty()) return std::nullopt;
+  return data::CostModel{.attention = hidden_size > 0 ? 1.0 / (12.0 * static_cast<double>(hidden_size)) : 0.0};
+}
+
+std::string balance_text(const DpoJobOptions& options, int world) {
+  const std::string why = why_in_order(options, world);
+  return why.empty() ? "Rows of a step: dealt to ranks and micro-batches by their length, so that none waits or is "
+                       "padded much; which rows form a step stays the same"
+                     : "Rows of a step: in the order of the epoch (" + why + ")";
 }
 
 TrainerOptions trainer_options(const DpoJobOptions& options, const data::TokenizerFolder& tokenizer) {

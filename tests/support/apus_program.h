@@ -52,9 +52,11 @@ inline std::string read_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-/// This process's environment with no launcher's variables and no GPU; one thread a rank.
+/// This process's environment with no launcher's variables and no GPU; one thread a rank, a cache of its own.
 inline Environment job_environment(const Variables& more = {}) {
+  static const ScratchFolder cache;
   Environment environment = Environment::from_process();
+  environment.set("APUS_CACHE_DIR", cache.path().string());
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NPROC_PER_NODE",
                            "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "SLURM_NTASKS"}) {
     environment.unset(name);

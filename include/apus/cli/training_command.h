@@ -42,8 +42,4 @@ APUS_API std::string choose_device(const TrainingCommand& command, const DeviceS
 /// Throws:      ConfigError for `--device_map` with one rank.
 APUS_API void check_world(const TrainingCommand& command, int world);
 
-/// What a data file trains, by the columns of its first row: "dpo", or nothing if they say something else.
-/// Throws:      DataError if the row is no JSON object, FileError if there is no such file.
-APUS_API std::optional<std::string> task_of_data(const std::string& dataset);
-
 }  // namespace apus::cli

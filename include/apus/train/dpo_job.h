@@ -45,11 +45,13 @@ struct APUS_API DpoJobOptions {
   /// Of the saved adapter.
   std::string lora_dtype = "float32";
   // Data.
-  /// JSON Lines files, each "FILE" or "FILE#N", of the pairs to train on and of the held-out ones.
+  /// Data files, each "FILE" or "FILE#N", of the pairs to train on and of the held-out ones.
   std::vector<std::string> dataset;
   std::vector<std::string> val_dataset;
   /// Share of `dataset` to hold out instead of a val_dataset.
   double split_dataset_ratio = 0.0;
+  /// JSON object that renames columns: {"question": "prompt"}; empty = none.
+  std::string columns;
   /// Absent = the model's maximum.
   std::optional<int64_t> max_length;
   /// Delete, left, right.
@@ -61,6 +63,10 @@ struct APUS_API DpoJobOptions {
   bool strict = false;
   /// The command line's default is true on a GPU.
   bool padding_free = false;
+  /// Fill each row of a micro-batch with several examples, up to packing_length tokens.
+  bool packing = false;
+  /// Absent = max_length.
+  std::optional<int64_t> packing_length;
   /// Background threads that make batches, and how many each makes ahead: speed only.
   int64_t dataloader_num_workers = 1;
   int64_t dataloader_prefetch_factor = 2;
@@ -134,6 +140,8 @@ struct APUS_API JobContext {
   /// This rank's; lines of rank 0 alone are sent on rank 0 only.
   std::shared_ptr<Logger> logger;
   Clock* clock = nullptr;
+  /// Where prepared rows are kept for the next run and for the other ranks of the host; none = nowhere.
+  std::optional<std::filesystem::path> cache_folder = {};
   /// Set by the host: save and return after the running step.
   const std::atomic<bool>* stop = nullptr;
 };

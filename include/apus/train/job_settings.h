@@ -1,6 +1,12 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
+
 #include "apus/base/api.h"
+#include "apus/data/balance.h"
+#include "apus/data/packing.h"
 #include "apus/data/prepare.h"
 #include "apus/data/tokenizer_config.h"
 #include "apus/parallel/sharded_model.h"
@@ -33,6 +39,18 @@ enum class DatasetPart { kTrain, kHeldOut };
 /// How rows are read and tokenised.
 APUS_API data::DpoPrepareOptions prepare_options(const DpoJobOptions& options, DatasetPart part, int64_t max_length,
                                                  const Clock& clock);
+
+/// How rows are packed, with packing_length or else max_length tokens a pack.
+APUS_API data::PackingOptions packing_options(const DpoJobOptions& options, int64_t max_length);
+
+/// What the rows of a step are dealt to micro-batches and ranks by; none: they are taken in the order of the epoch.
+/// That order is kept where it was asked for (`--train_dataloader_shuffle false`), where the loss depends on which
+/// pairs share a micro-batch (`--dpo_reduction microbatch`), and where dealing would gain nothing: one rank whose
+/// micro-batches have no padding that grouping could save.
+APUS_API std::optional<data::CostModel> balance_model(const DpoJobOptions& options, int world, int64_t hidden_size);
+
+/// One sentence for the log: how the rows of a step are dealt, and why.
+APUS_API std::string balance_text(const DpoJobOptions& options, int world);
 
 /// Loop, cadence, schedule and optimizer.
 APUS_API TrainerOptions trainer_options(const DpoJobOptions& options, const data::TokenizerFolder& tokenizer);

@@ -14,7 +14,7 @@ TEST(HelpText, ListsEveryFlagWithItsDefaultInOneColumn) {
       "\n  --lora_rank" + std::string(21, ' ') + "8" + std::string(19, ' ') + "rank of a new adapter\n";
   EXPECT_NE(text.find(line), text.npos);
   EXPECT_NE(text.find("--max_grad_norm, --gradient_clipping"), text.npos);
-  EXPECT_NE(text.find("fill each row with several examples [not supported yet]"), text.npos);
+  EXPECT_NE(text.find("tensorboard [not supported yet]"), text.npos);
 }
 
 TEST(HelpText, HasTheHeadingsThatUsersLookFor) {

@@ -167,12 +167,12 @@ TEST(ParseFlags, WhatIsNotBuiltYetIsAcceptedAtItsDefaultOnly) {
          "--rpo_alpha",
          "none"});
   for (const Words& arguments :
-       {Words{"--packing", "true"}, Words{"--fp16", "true"}, Words{"--loss_type", "ipo"},
+       {Words{"--loss_scale", "all"}, Words{"--fp16", "true"}, Words{"--loss_type", "ipo"},
         Words{"--report_to", "tensorboard"}, Words{"--label_smoothing", "0.1"},
         Words{"--tensor_parallel_size", "2"}, Words{"--optim", "adamw_bf16"}, Words{"--train_type", "full"},
         Words{"--quant_bits", "4"}, Words{"--report_to", "none", "tensorboard"},
         Words{"--fsdp", "full_shard auto_wrap"}, Words{"--merge_lora"}, Words{"--ref_model", "other"},
-        Words{"--load_best_model_at_end", "true"}, Words{"--packing_length", "512"}}) {
+        Words{"--load_best_model_at_end", "true"}, Words{"--max_new_tokens", "512"}}) {
     const std::string message = refusal<NotSupported>(arguments);
     EXPECT_EQ(message.find(arguments[0]), 0u) << message;
     EXPECT_NE(message.find("is not supported yet"), message.npos) << message;
@@ -228,7 +228,7 @@ TEST_F(ConfigFile, MistakesNameTheFile) {
   EXPECT_NE(refusal<ConfigError>({"--config", write(R"({"config": "b.json"})")}).find("cannot name another"),
             std::string::npos);
   EXPECT_NE(refusal<DataError>({"--config", write("{")}).find("job.json"), std::string::npos);
-  EXPECT_NE(refusal<NotSupported>({"--config", write(R"({"packing": true})")}).find("not supported yet"),
+  EXPECT_NE(refusal<NotSupported>({"--config", write(R"({"use_dora": true})")}).find("not supported yet"),
             std::string::npos);
 }
 

@@ -1,0 +1,97 @@
+#include "apus/train/job_settings.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "apus/base/clock.h"
+#include "apus/base/error.h"
+
+namespace apus::train {
+namespace {
+
+DpoJobOptions resolved(
+    const std::function<void(DpoJobOptions&)>& change = [](auto&) {}, int world = 1) {
+  DpoJobOptions options;
+  options.model = "/models/tiny";
+  options.dataset = {"train.jsonl"};
+  change(options);
+  return resolve_dpo_job(options, world);
+}
+
+std::string refusal(const std::function<void(DpoJobOptions&)>& change) {
+  try {
+    resolved(change);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(JobSettings, RowsAreDealtByCostWhereThatGainsSomething) {
+  EXPECT_FALSE(balance_model(resolved(), 1, 64).has_value()) << "one row in a micro-batch, one rank";
+  EXPECT_TRUE(balance_model(resolved(), 2, 64).has_value()) << "ranks wait for each other";
+  const auto two_rows = [](auto& options) { options.per_device_train_batch_size = 2; };
+  EXPECT_TRUE(balance_model(resolved(two_rows), 1, 64).has_value()) << "rows of one micro-batch are padded";
+  const auto packed = [&](auto& options) {
+    two_rows(options);
+    options.padding_free = true;
+  };
+  EXPECT_FALSE(balance_model(resolved(packed), 1, 64).has_value());
+  EXPECT_DOUBLE_EQ(balance_model(resolved(), 2, 64)->attention, 1.0 / 768);
+  EXPECT_EQ(balance_model(resolved(), 2, 0)->attention, 0.0);
+}
+
+TEST(JobSettings, TheOrderOfTheEpochStaysWhereItMatters) {
+  const auto in_order = [](auto& options) { options.train_dataloader_shuffle = false; };
+  const auto microbatch = [](auto& options) { options.dpo_reduction = "microbatch"; };
+  EXPECT_FALSE(balance_model(resolved(in_order), 4, 64).has_value());
+  EXPECT_FALSE(balance_model(resolved(microbatch), 4, 64).has_value());
+  EXPECT_NE(balance_text(resolved(in_order), 4).find("(--train_dataloader_shuffle false)"),
+            std::string::npos);
+  EXPECT_NE(balance_text(resolved(microbatch), 4).find("(--dpo_reduction microbatch)"), std::string::npos);
+  EXPECT_NE(balance_text(resolved(), 1).find("(one rank, "), std::string::npos);
+  EXPECT_NE(balance_text(resolved(), 2).find("dealt to ranks"), std::string::npos);
+}
+
+TEST(JobSettings, APackIsAsLongAsARowUnlessToldOtherwise) {
+  const auto packing = [](auto& options) { options.packing = true; };
+  EXPECT_EQ(packing_options(resolved(packing), 128).packing_length, 128);
+  EXPECT_EQ(packing_options(resolved(packing), 128).max_length, 128);
+  EXPECT_EQ(packing_options(resolved(packing), 128).seed, 42u);
+  EXPECT_TRUE(resolved(packing).padding_free) << "rows of a pack lie end to end";
+  const auto longer = [&](auto& options) {
+    packing(options);
+    options.packing_length = 512;
+    options.data_seed = 7;
+    options.train_dataloader_shuffle = false;
+  };
+  EXPECT_EQ(packing_options(resolved(longer), 128).packing_length, 512);
+  EXPECT_EQ(packing_options(resolved(longer), 128).seed, 7u);
+  EXPECT_FALSE(packing_options(resolved(longer), 128).shuffle);
+}
+
+TEST(JobSettings, PackingThatCannotBeIsRefused) {
+  EXPECT_EQ(refusal([](auto& options) { options.packing_length = 8; }),
+            "--packing_length 8 needs --packing true");
+  const auto below = [](auto& options) {
+    options.packing = true;
+    options.packing_length = 8;
+    options.max_length = 9;
+  };
+  EXPECT_EQ(refusal(below).find("--packing_length 8 is below --max_length 9"), 0u) << refusal(below);
+  EXPECT_NE(refusal([](auto& options) { options.packing_length = 0; }).find("--packing_length"),
+            std::string::npos);
+}
+
+TEST(JobSettings, ColumnsReachTheReader) {
+  const SystemClock clock;
+  const auto renamed = [](auto& options) { options.columns = R"({"q": "prompt"})"; };
+  const auto prepare = prepare_options(resolved(renamed), DatasetPart::kTrain, 64, clock);
+  EXPECT_EQ(prepare.encode.columns.text(), R"({"q":"prompt"})");
+  EXPECT_TRUE(prepare_options(resolved(), DatasetPart::kTrain, 64, clock).encode.columns.empty());
+  EXPECT_NE(refusal([](auto& options) { options.columns = "[1]"; }).find("--columns"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace apus::train
