@@ -213,7 +213,7 @@ Json normalizers_of(const Model& model, const SentencePieceOptions& options) {
 }
 
 Json decoder_of(const Model& model) {
-  Json steps = {replace("String", "\u2581", " ")};
+  Json steps = Json::array({replace("String", "\u2581", " ")});
   if (model.byte_fallback) steps.push_back({{"type", "ByteFallback"}});
   steps.push_back({{"type", "Fuse"}});
   if (model.add_dummy_prefix)
@@ -251,7 +251,9 @@ Json post_processor_of(const SentencePieceOptions& options, const TokenizerJson&
     const auto id = file.vocabulary.find(name);
     if (!id) throw DataError(file.source, 0, "has no piece '" + name + "' to put around texts");
     single.push_back({{"SpecialToken", {{"id", name}, {"type_id", 0}}}});
-    tokens[name] = {{"id", name}, {"ids", {*id}}, {"tokens", {name}}};
+    tokens[name] = {{"id", name},
+                    {"ids", Json::array({static_cast<uint32_t>(*id)})},
+                    {"tokens", Json::array({name})}};
   };
   add(options.bos);
   single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
