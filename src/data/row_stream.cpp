@@ -107,14 +107,20 @@ struct RowStream::State {
     if (rest.empty()) done = true;
   }
 
-  /// Reads the next piece of text; false at the end.
+  /// Reads the next piece of text; false at the end. What came before an error is delivered before it.
   bool refill() {
+    if (read_error) std::rethrow_exception(std::exchange(read_error, nullptr));
     ByteSource& source = unpacker ? *unpacker : file;
     size_t filled = 0;
-    while (filled < chunk.size()) {
-      const size_t count = source.read(std::span(chunk).subspan(filled));
-      if (count == 0) break;
-      filled += count;
+    try {
+      while (filled < chunk.size()) {
+        const size_t count = source.read(std::span(chunk).subspan(filled));
+        if (count == 0) break;
+        filled += count;
+      }
+    } catch (const Error&) {
+      if (filled == 0) throw;
+      read_error = std::current_exception();
     }
     rest = {chunk.data(), filled};
     return filled > 0;
@@ -166,7 +172,8 @@ struct RowStream::State {
   std::unique_ptr<RowScanner> scanner;
   int64_t rows = 0;
   bool done = false;
-  std::exception_ptr error;
+  std::exception_ptr read_error;  // thrown by the next refill
+  std::exception_ptr error;       // thrown by the next call of next
 };
 
 RowStream::RowStream(const DatasetSource& source, RowStreamOptions options)

@@ -16,7 +16,7 @@
 #include <apus/comm/launch_environment.h>
 #include <apus/data/chat_template.h>
 #include <apus/data/collator.h>
-#include <apus/data/jsonl.h>
+#include <apus/data/row_stream.h>
 #include <apus/data/tokenizer_config.h>
 #include <apus/models/init_random.h>
 #include <apus/models/pretrained.h>
@@ -56,15 +56,18 @@ apus::data::ChatTemplate chat_template(const apus::data::TokenizerFolder& folder
 std::shared_ptr<const apus::data::SftDataset> read_corpus(const std::string& path,
                                                           const apus::data::TokenizerFolder& folder) {
   const apus::data::ChatTemplate chat = chat_template(folder);
-  const apus::data::JsonlFile file(apus::data::parse_dataset_source(path));
+  apus::data::RowStream file(apus::data::parse_dataset_source(path));
+  apus::data::RowBlock block;
   std::vector<apus::data::SftRow> rows;
-  for (int64_t index = 0; index < file.size(); ++index) {
-    const auto json = apus::parse_ordered_json(file.row(index), path, file.line(index));
-    apus::data::SftRow row{.input_ids = folder.tokenizer->encode(chat.render(json.at("messages")))};
-    row.labels = row.input_ids;
-    row.labels.front() = apus::data::kIgnoredLabel;
-    row.place.line = file.line(index);
-    rows.push_back(std::move(row));
+  while (file.next(block)) {
+    for (int64_t index = 0; index < block.size(); ++index) {
+      const auto json = apus::parse_ordered_json(block.text(index), path, block.line(index));
+      apus::data::SftRow row{.input_ids = folder.tokenizer->encode(chat.render(json.at("messages")))};
+      row.labels = row.input_ids;
+      row.labels.front() = apus::data::kIgnoredLabel;
+      row.place.line = block.line(index);
+      rows.push_back(std::move(row));
+    }
   }
   return std::make_shared<apus::data::SftDataset>(std::move(rows),
                                                   apus::data::DatasetOrigin{.files = {path}});

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apus/base/api.h"
-#include "apus/data/jsonl.h"
+#include "apus/data/dataset_source.h"
 
 namespace apus::data {
 

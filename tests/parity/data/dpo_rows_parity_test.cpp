@@ -12,9 +12,9 @@
 #include "apus/data/collator.h"
 #include "apus/data/dpo_rows.h"
 #include "apus/data/dpo_rows_json.h"
-#include "apus/data/jsonl.h"
 #include "apus/data/loader.h"
 #include "apus/data/prepare.h"
+#include "apus/data/row_stream.h"
 #include "apus/data/sampler.h"
 #include "tests/support/case_folder.h"
 
@@ -46,20 +46,30 @@ fs::path rows_folder(const fs::path& run) {
   return fitting.empty() ? cases::committed_cases_root() / "dpo/standard" : *fitting.begin();
 }
 
+/// The text of every row of a file.
+std::vector<std::string> texts_of(const fs::path& path) {
+  std::vector<std::string> texts;
+  RowStream stream({path, {}});
+  RowBlock block;
+  while (stream.next(block))
+    for (int64_t i = 0; i < block.size(); ++i) texts.emplace_back(block.text(i));
+  return texts;
+}
+
 /// A folder of rows with what they were made with.
 struct RowCase {
   explicit RowCase(const fs::path& folder)
       : expected(load_json_file(folder / "rows.json")),
-        file({folder / "train.jsonl", {}}),
+        texts(texts_of(folder / "train.jsonl")),
         tokenizer(load_tokenizer_folder(
             cases::require_for_case(folder, "tokenizer/tokenizer.json").parent_path())) {
-    options.read.files = {file.name()};
+    options.read.files = {(folder / "train.jsonl").string()};
     options.read.max_length = expected.at("max_length").is_null()
                                   ? std::nullopt
                                   : std::optional(expected.at("max_length").get<int64_t>());
     const bool keep_end = expected.value("truncation_mode", "keep_start") == "keep_end";
     options.read.truncation = keep_end ? Truncation::kLeft : Truncation::kRight;
-    options.encode.use_chat_template = parse_dpo_example(file.row(0)).is_conversation();
+    options.encode.use_chat_template = parse_dpo_example(texts.at(0)).is_conversation();
     options.workers = 2;
   }
 
@@ -69,7 +79,7 @@ struct RowCase {
   }
 
   nlohmann::json expected;
-  JsonlFile file;
+  std::vector<std::string> texts;
   TokenizerFolder tokenizer;
   DpoPrepareOptions options;
 };
@@ -115,7 +125,7 @@ TEST(DpoRowsParity, TokenIdsOfEveryRowAreExact) {
     EXPECT_FALSE(rows.expected.at("rows").empty());
     for (const auto& row : rows.expected.at("rows")) {
       SCOPED_TRACE("row " + row.at("index").dump());
-      const DpoRow ours = encoder.encode_line(rows.file.row(row.at("index")));
+      const DpoRow ours = encoder.encode_line(rows.texts.at(row.at("index").get<size_t>()));
       EXPECT_EQ(ours.prompt_ids, row.at("prompt_ids").get<std::vector<int32_t>>());
       EXPECT_EQ(ours.chosen_ids, row.at("chosen_ids").get<std::vector<int32_t>>());
       EXPECT_EQ(ours.rejected_ids, row.at("rejected_ids").get<std::vector<int32_t>>());
@@ -132,10 +142,11 @@ TEST(DpoRowsParity, TheSameRowsAreDropped) {
     for (int64_t i = 0; i < dataset->size(); ++i) kept.push_back(dataset->place(i).line - 1);
     for (const auto& row : rows.expected.at("rows")) expected.push_back(row.at("index"));
     EXPECT_EQ(kept, expected);
-    for (int64_t i = 0; i < rows.file.size(); ++i)
+    const auto size = static_cast<int64_t>(rows.texts.size());
+    for (int64_t i = 0; i < size; ++i)
       if (std::find(kept.begin(), kept.end(), i) == kept.end()) dropped.push_back(i);
     EXPECT_EQ(dropped, rows.expected.at("dropped").get<std::vector<int64_t>>());
-    EXPECT_EQ(dataset->origin().report.input(), rows.file.size());
+    EXPECT_EQ(dataset->origin().report.input(), size);
   }
 }
 

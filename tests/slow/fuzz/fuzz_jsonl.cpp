@@ -4,13 +4,21 @@
 #include <fstream>
 #include <string>
 
+#include "apus/base/json.h"
+#include "apus/data/columns.h"
+#include "apus/data/conversation.h"
+#include "apus/data/data_task.h"
 #include "apus/data/dpo_rows_json.h"
-#include "apus/data/jsonl.h"
+#include "apus/data/row_stream.h"
 #include "tests/slow/fuzz/fuzz_input.h"
 
-// A data file: JSON Lines, or whatever else the reader recognises; then each row as each shape of row.
+// A data file: JSON Lines or an array, plain or packed; then each row as each shape of row.
 
 namespace {
+
+using namespace apus::data;
+using apus::fuzz::require;
+using apus::fuzz::taken;
 
 /// The one file that the inputs are written to.
 const std::filesystem::path& input_file() {
@@ -19,18 +27,47 @@ const std::filesystem::path& input_file() {
   return path;
 }
 
-void read_rows(const apus::data::JsonlFile& file) {
-  apus::fuzz::require(file.used_bytes().size() <= std::filesystem::file_size(input_file()));
-  for (int64_t i = 0; i < file.size(); ++i) {
-    apus::fuzz::require(file.line(i) > (i == 0 ? 0 : file.line(i - 1)));
-    apus::fuzz::taken([&] { apus::data::parse_dpo_example(file.row(i)); });
-  }
+const ColumnMap& renamed() {
+  static const ColumnMap columns = ColumnMap::parse(R"({"question": "query", "chosen": "rejected"})");
+  return columns;
+}
+
+void read_row(std::string_view text) {
+  taken([&] { parse_dpo_example(text); });
+  taken([&] { parse_dpo_example(text, renamed()); });
+  taken([&] {
+    const auto conversation = make_conversation(apus::parse_ordered_json(text, "fuzz"));
+    require(conversation.weights.size() == conversation.messages.size());
+    require(!conversation.text || conversation.messages.empty());
+  });
+  taken([&] { task_of_row(apus::parse_ordered_json(text, "fuzz")); });
+}
+
+/// Small blocks, so that rows cross their borders; what comes out must not depend on them.
+int64_t read_stream(int64_t block_bytes) {
+  int64_t bytes = 0;
+  taken([&] {
+    RowStream stream({input_file()}, {.block_bytes = block_bytes, .max_row_bytes = 1 << 20});
+    RowBlock block;
+    int64_t line = 0;
+    while (stream.next(block)) {
+      require(block.size() > 0);
+      for (int64_t i = 0; i < block.size(); ++i) {
+        require(block.line(i) >= line);
+        line = block.line(i);
+        bytes += static_cast<int64_t>(block.text(i).size());
+        if (block_bytes > 1) read_row(block.text(i));
+      }
+    }
+  });
+  return bytes;
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  std::ofstream(input_file(), std::ios::binary).write(reinterpret_cast<const char*>(data), size);
-  apus::fuzz::taken([] { read_rows(apus::data::JsonlFile({input_file()})); });
+  std::ofstream(input_file(), std::ios::binary)
+      .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  require(read_stream(1) == read_stream(1 << 16));
   return 0;
 }

@@ -1,5 +1,6 @@
 #include "apus/data/prepare.h"
 
+#include "apus/base/clock.h"
 #include "apus/base/error.h"
 #include "apus/base/log.h"
 #include "apus/data/tokenizer_config.h"
@@ -194,6 +195,103 @@ TEST_F(PrepareDpo, RefusesOptionsThatDoNotFit) {
   options.read.flag = "--val_dataset";
   EXPECT_NE(message_of<DataError>([&] { prepared(options); }).find("no such file; check --val_dataset"),
             std::string::npos);
+}
+
+/// Whether the rows came from the cache.
+bool is_cached(const TokenizerFolder& folder, const DpoPrepareOptions& options) {
+  CaptureLogger logger;
+  prepare_dpo(folder, options, logger);
+  return logger.contains("prepared rows come from the cache");
+}
+
+TEST_F(PrepareDpo, TheCacheServesOnlyWhatWouldBePreparedAlike) {
+  DpoPrepareOptions base = options_for({write("a.jsonl", good_lines(5))});
+  base.read.cache_folder = folder() / "cache";
+  base.encode.use_chat_template = true;
+  EXPECT_FALSE(is_cached(tokenizer(), base));
+  EXPECT_TRUE(is_cached(tokenizer(), base));
+  base.workers = 3;
+  EXPECT_TRUE(is_cached(tokenizer(), base));
+  std::vector<DpoPrepareOptions> others(6, base);
+  others[0].read.max_length = 1000;
+  others[1].read.truncation = Truncation::kRight;
+  others[2].read.strict = true;
+  others[3].encode.use_chat_template = false;
+  others[4].encode.system = "s";
+  others[5].encode.columns = ColumnMap::parse(R"({"question": "prompt"})");
+  for (const DpoPrepareOptions& other : others) EXPECT_FALSE(is_cached(tokenizer(), other));
+  for (const DpoPrepareOptions& other : others) EXPECT_TRUE(is_cached(tokenizer(), other));
+  TokenizerFolder changed = tokenizer();
+  *changed.chat_template += " ";
+  EXPECT_FALSE(is_cached(changed, base));
+  changed = tokenizer();
+  changed.config.eos_token = "<|endoftext|>";
+  EXPECT_FALSE(is_cached(changed, base));
+  EXPECT_TRUE(is_cached(tokenizer(), base));
+}
+
+TEST_F(PrepareDpo, ATemplateThatAsksForTheDayIsCachedForTheDay) {
+  ManualClock clock(Clock::WallTime(std::chrono::hours(24 * 365 * 50 + 12)));
+  DpoPrepareOptions options = options_for({write("a.jsonl", good_lines(2))});
+  options.read.cache_folder = folder() / "cache";
+  options.encode = {.clock = &clock};
+  TokenizerFolder dated = tokenizer();
+  dated.chat_template = "{{ strftime_now('%d %b %Y') }}{% for m in messages %}{{ m.content }}{% endfor %}";
+  EXPECT_FALSE(is_cached(dated, options));
+  EXPECT_TRUE(is_cached(dated, options));
+  clock.advance(std::chrono::hours(24));
+  EXPECT_FALSE(is_cached(dated, options));
+  dated.chat_template = "{{ strftime_now('%H') }}{% for m in messages %}{{ m.content }}{% endfor %}";
+  EXPECT_FALSE(is_cached(dated, options));
+  EXPECT_FALSE(is_cached(dated, options));
+}
+
+using PrepareSft = RowsTest;
+
+TEST_F(PrepareSft, PreparesConversationsOnceAndTakesThemFromTheCache) {
+  const std::string path = write(
+      "a.jsonl",
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "an answer"}]})"
+      "\n{\"messages\": []}\n"
+      R"({"query": "q", "response": "another"})"
+      "\n");
+  SftPrepareOptions options{.read = {.files = {path}, .cache_folder = folder() / "cache"}};
+  CaptureLogger first_log, second_log;
+  const auto first = prepare_sft(tokenizer(), options, first_log);
+  const auto second = prepare_sft(tokenizer(), options, second_log);
+  ASSERT_EQ(first->size(), 2);
+  EXPECT_GT(first->row(0).trained_tokens(), 0);
+  EXPECT_EQ(first->place(1), (RowPlace{0, 3}));
+  EXPECT_TRUE(first_log.contains("rows: 3 read = 2 trained whole + 0 truncated + 1 dropped"));
+  EXPECT_TRUE(second_log.contains("prepared rows come from the cache"));
+  for (int64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(second->row(i).input_ids, first->row(i).input_ids);
+    EXPECT_EQ(second->row(i).labels, first->row(i).labels);
+    EXPECT_EQ(second->row(i).weights, first->row(i).weights);
+  }
+  EXPECT_EQ(second->origin().fingerprint, first->origin().fingerprint);
+  EXPECT_EQ(second->origin().note, first->origin().note);
+  EXPECT_FALSE(first->origin().note.empty());
+  options.encode.loss_scale = LossScale::kAll;
+  CaptureLogger third_log;
+  EXPECT_NE(prepare_sft(tokenizer(), options, third_log)->origin().fingerprint, first->origin().fingerprint);
+  EXPECT_FALSE(third_log.contains("prepared rows come from the cache"));
+}
+
+TEST_F(PrepareSft, CutsRowsToMaxLength) {
+  SftPrepareOptions options{
+      .read = {.files = {write("a.jsonl", R"({"text": "a text of more than eight tokens, surely"})"
+                                          "\n")},
+               .max_length = 8,
+               .truncation = Truncation::kRight},
+      .encode = {.task = SftTask::kPretrain},
+      .workers = 2};
+  NullLogger logger;
+  const auto dataset = prepare_sft(tokenizer(), options, logger);
+  EXPECT_EQ(dataset->row(0).length(), 8);
+  EXPECT_EQ(dataset->origin().report.truncated(), 1);
+  options.read.truncation = Truncation::kDelete;
+  EXPECT_THROW(prepare_sft(tokenizer(), options, logger), DataError);
 }
 
 }  // namespace

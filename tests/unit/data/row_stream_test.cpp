@@ -157,6 +157,14 @@ TEST_F(RowStreamTest, PackedDataThatEndsEarlyIsSaidAfterTheRowsBeforeIt) {
   }
 }
 
+TEST_F(RowStreamTest, AllRowsBeforeAnErrorAreDelivered) {
+  std::string packed = gzipped("{1}\n{2}\n{3}\n");
+  packed.resize(packed.size() - 8);  // the checksum
+  EXPECT_EQ(failure_of(write("a.gz", packed)).first, 3u);
+  EXPECT_EQ(failure_of(write("a.json", "[{}, {}\n {}]")).first, 2u);
+  EXPECT_EQ(failure_of(write("b.gz", gzipped("{1}\n") + "{2}\n")).first, 1u);
+}
+
 TEST_F(RowStreamTest, DamagedDataNamesTheByte) {
   const std::string text = many_rows();
   for (const auto& [format, packed] :
