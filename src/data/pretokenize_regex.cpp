@@ -3,6 +3,7 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstdio>
@@ -41,6 +42,17 @@ std::string spell(const std::vector<CodePointRange>& ranges) {
     text.append(buffer.data(), static_cast<size_t>(length));
   }
   return text;
+}
+
+// \w of the library's regular expressions: letters, marks, numbers and connectors.
+std::vector<CodePointRange> word_ranges() {
+  std::vector<CodePointRange> all;
+  for (const char* name : {"L", "M", "N", "Pc"}) {
+    const auto ranges = property_ranges(name);
+    all.insert(all.end(), ranges.begin(), ranges.end());
+  }
+  std::sort(all.begin(), all.end());
+  return all;
 }
 
 // Copies a pattern, replacing what the two dialects or their Unicode versions disagree on.
@@ -106,6 +118,9 @@ class Rewriter {
       case 'D':
       case 'W':
         return shorthand(static_cast<char>(std::tolower(peek(1))), /*negated=*/true);
+      case 'b':
+      case 'B':
+        return in_class_ ? copy(2) : word_boundary(peek(1) == 'B');
       case 'h':
       case 'H':
         emit({{'0', '9'}, {'A', 'F'}, {'a', 'f'}}, peek(1) == 'H');
@@ -121,8 +136,18 @@ class Rewriter {
     }
   }
 
+  // Where a word begins or ends; PCRE2's own words are of other characters.
+  void word_boundary(bool negated) {
+    const std::string word = "[" + spell(word_ranges()) + "]";
+    const std::string inside = "(?<=" + word + ")", behind = "(?<!" + word + ")";
+    const std::string at_word = "(?=" + word + ")", at_other = "(?!" + word + ")";
+    out_ += negated ? "(?:" + inside + at_word + "|" + behind + at_other + ")"
+                    : "(?:" + inside + at_other + "|" + behind + at_word + ")";
+    at_ += 2;
+  }
+
   void shorthand(char name, bool negated) {
-    emit(property_ranges(std::string_view(&name, 1)), negated);
+    emit(name == 'w' ? word_ranges() : property_ranges(std::string_view(&name, 1)), negated);
     at_ += 2;
   }
 

@@ -251,9 +251,8 @@ Json post_processor_of(const SentencePieceOptions& options, const TokenizerJson&
     const auto id = file.vocabulary.find(name);
     if (!id) throw DataError(file.source, 0, "has no piece '" + name + "' to put around texts");
     single.push_back({{"SpecialToken", {{"id", name}, {"type_id", 0}}}});
-    tokens[name] = {{"id", name},
-                    {"ids", Json::array({static_cast<uint32_t>(*id)})},
-                    {"tokens", Json::array({name})}};
+    tokens[name] = {
+        {"id", name}, {"ids", Json::array({static_cast<uint32_t>(*id)})}, {"tokens", Json::array({name})}};
   };
   add(options.bos);
   single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});

@@ -1,11 +1,13 @@
 #include "apus/data/tokenizer_config.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "apus/base/error.h"
 #include "apus/base/file.h"
 #include "apus/base/json.h"
+#include "apus/data/sentencepiece.h"
 
 namespace apus::data {
 namespace {
@@ -85,22 +87,57 @@ void read_template_files(const fs::path& folder, TokenizerConfig& config) {
       config.chat_templates[entry.path().stem().string()] = read_file(entry.path());
 }
 
+// The tokens that the folder adds to a SentencePiece model, by id.
+std::vector<SentencePieceToken> added_tokens_of(const JsonView& view) {
+  std::map<int64_t, SentencePieceToken> by_id;
+  const auto tokens = view.find_object("added_tokens_decoder");
+  for (const std::string& key : tokens ? tokens->keys() : std::vector<std::string>{}) {
+    const JsonView token = tokens->object(key);
+    int64_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0)
+      throw DataError(view.source(), 0, tokens->path_of(key) + " is no token id");
+    by_id[id] = {.content = token.require<std::string>("content"),
+                 .single_word = token.get_or("single_word", false),
+                 .lstrip = token.get_or("lstrip", false),
+                 .rstrip = token.get_or("rstrip", false),
+                 .normalized = token.get_or("normalized", false),
+                 .special = token.get_or("special", false)};
+  }
+  std::vector<SentencePieceToken> out;
+  for (auto& [id, token] : by_id) out.push_back(std::move(token));
+  return out;
+}
+
+// As transformers' LlamaTokenizer: a bos unless told otherwise, an eos only if told so.
+std::shared_ptr<const Tokenizer> load_sentencepiece(const fs::path& folder, const TokenizerConfig& config) {
+  const fs::path main = folder / "tokenizer_config.json";
+  const Json document = fs::is_regular_file(main) ? load_json_file(main) : Json::object();
+  const JsonView view(document, main.string());
+  SentencePieceOptions options{.prefix_every_part = view.get_or("legacy", true),
+                               .added_tokens = added_tokens_of(view)};
+  if (config.add_bos_token.value_or(true)) options.bos = config.bos_token.value_or("");
+  if (config.add_eos_token.value_or(false)) options.eos = config.eos_token.value_or("");
+  const MappedFile file(folder / "tokenizer.model");
+  return Tokenizer::from_sentencepiece(file.text(), file.path().string(), options);
+}
+
 std::optional<int32_t> resolve(const TokenizerFolder& loaded, const std::optional<std::string>& token,
                                const std::string& role, const fs::path& folder) {
   if (!token) return std::nullopt;
   const auto id = loaded.tokenizer->token_to_id(*token);
   if (!id)
     throw DataError((folder / "tokenizer_config.json").string(), 0,
-                    role + " is '" + *token + "', a token that tokenizer.json does not have");
+                    role + " is '" + *token + "', a token that the tokenizer does not have");
   return id;
 }
 
 [[noreturn]] void report_missing(const fs::path& folder) {
   std::string reason =
-      "has no tokenizer.json. A model's folder needs tokenizer.json and, for special tokens and the "
-      "chat template, tokenizer_config.json";
+      "has neither tokenizer.json nor tokenizer.model. A model's folder needs one of them and, for special "
+      "tokens and the chat template, tokenizer_config.json";
   if (!fs::is_directory(folder)) reason = "is no folder; a model's folder with tokenizer.json was expected";
-  for (const char* other : {"tokenizer.model", "vocab.json", "qwen.tiktoken"})
+  for (const char* other : {"vocab.json", "qwen.tiktoken"})
     if (fs::exists(folder / other))
       reason += std::string(". It has ") + other +
                 ", another format: load the model once in transformers with a fast tokenizer and "
@@ -144,10 +181,11 @@ TokenizerConfig load_tokenizer_config(const std::filesystem::path& folder) {
 
 TokenizerFolder load_tokenizer_folder(const std::filesystem::path& folder) {
   const fs::path file = folder / "tokenizer.json";
-  if (!fs::is_regular_file(file)) report_missing(folder);
+  const bool has_json = fs::is_regular_file(file);
+  if (!has_json && !fs::is_regular_file(folder / "tokenizer.model")) report_missing(folder);
   TokenizerFolder loaded;
-  loaded.tokenizer = Tokenizer::from_file(file);
   loaded.config = load_tokenizer_config(folder);
+  loaded.tokenizer = has_json ? Tokenizer::from_file(file) : load_sentencepiece(folder, loaded.config);
   loaded.bos_id = resolve(loaded, loaded.config.bos_token, "bos_token", folder);
   loaded.eos_id = resolve(loaded, loaded.config.eos_token, "eos_token", folder);
   loaded.pad_id = resolve(loaded, loaded.config.pad_token, "pad_token", folder);

@@ -59,10 +59,12 @@ struct APUS_API TokenizerFolder {
   std::optional<std::string> chat_template;
 };
 
-/// Loads the tokenizer of a model's folder.
-/// Throws: DataError if tokenizer.json is missing (the message lists the files that are needed and, where
-///         another format lies there, says so), if a file is broken, or if bos, eos or pad names a token that
-///         the vocabulary does not have; NotSupported as Tokenizer::from_file does.
+/// Loads the tokenizer of a model's folder: tokenizer.json, or where that is missing the SentencePiece model
+/// in tokenizer.model, to which tokenizer_config.json adds tokens (added_tokens_decoder), bos and eos, as
+/// transformers does.
+/// Throws: DataError if both are missing (the message lists the files that are needed and, where another
+///         format lies there, says so), if a file is broken, or if bos, eos or pad names a token that the
+///         vocabulary does not have; NotSupported as Tokenizer::from_file does.
 APUS_API TokenizerFolder load_tokenizer_folder(const std::filesystem::path& folder);
 
 }  // namespace apus::data

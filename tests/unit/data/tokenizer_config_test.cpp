@@ -125,12 +125,30 @@ TEST_F(TokenizerFolderTest, WorksWithoutAConfig) {
 TEST_F(TokenizerFolderTest, NamesWhatIsMissing) {
   std::string message = load_error();
   EXPECT_NE(message.find(folder_.string()), std::string::npos) << message;
-  EXPECT_NE(message.find("has no tokenizer.json"), std::string::npos) << message;
-  write("tokenizer.model", "x");
+  EXPECT_NE(message.find("has neither tokenizer.json nor tokenizer.model"), std::string::npos) << message;
+  write("vocab.json", "{}");
   message = load_error();
-  EXPECT_NE(message.find("tokenizer.model"), std::string::npos) << message;
+  EXPECT_NE(message.find("vocab.json"), std::string::npos) << message;
   fs::remove_all(folder_);
   EXPECT_NE(load_error().find("is no folder"), std::string::npos);
+}
+
+TEST_F(TokenizerFolderTest, ReadsASentencePieceModelWhereThereIsNoTokenizerJson) {
+  const fs::path source = APUS_SOURCE_DIR "/tests/data/cases/tokenizer/spm-bpe";
+  fs::copy_file(source / "tokenizer.model", folder_ / "tokenizer.model");
+  write("tokenizer_config.json",
+        R"({"bos_token":"<s>","eos_token":"</s>","add_eos_token":true,)"
+        R"("added_tokens_decoder":{"5001":{"content":"<b>"},"5000":{"content":"<a>","special":true}}})");
+  const TokenizerFolder loaded = load_tokenizer_folder(folder_);
+  EXPECT_EQ(loaded.bos_id, 1);
+  EXPECT_EQ(loaded.tokenizer->encode("<a><b>"), (std::vector<int32_t>{1, 5000, 5001, 2}));
+  EXPECT_TRUE(loaded.tokenizer->is_special(5000));
+  EXPECT_FALSE(loaded.tokenizer->is_special(5001));
+  write("tokenizer_config.json", R"({"added_tokens_decoder":{"x":{"content":"<b>"}}})");
+  EXPECT_NE(load_error().find("added_tokens_decoder.x"), std::string::npos) << load_error();
+  write("tokenizer_config.json", "{}");
+  write("tokenizer.model", "x");
+  EXPECT_NE(load_error().find("SentencePiece model"), std::string::npos) << load_error();
 }
 
 TEST_F(TokenizerFolderTest, RefusesASpecialTokenThatTheVocabularyLacks) {
