@@ -1,7 +1,7 @@
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "apus/base/json.h"
@@ -20,11 +20,24 @@ using namespace apus::data;
 using apus::fuzz::require;
 using apus::fuzz::taken;
 
-/// The one file that the inputs are written to.
-const std::filesystem::path& input_file() {
-  static const auto path =
-      std::filesystem::temp_directory_path() / ("apus_fuzz_jsonl_" + std::to_string(getpid()));
-  return path;
+/// The one file that the inputs are written to; it lies in memory.
+class InputFile final {
+ public:
+  InputFile() : file_(memfd_create("apus_fuzz_jsonl", 0)) { require(file_ >= 0); }
+
+  std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(file_); }
+
+  void write(const uint8_t* data, size_t size) const {
+    require(ftruncate(file_, 0) == 0 && pwrite(file_, data, size, 0) == static_cast<ssize_t>(size));
+  }
+
+ private:
+  int file_;
+};
+
+const InputFile& input_file() {
+  static const InputFile file;
+  return file;
 }
 
 const ColumnMap& renamed() {
@@ -47,7 +60,7 @@ void read_row(std::string_view text) {
 int64_t read_stream(int64_t block_bytes) {
   int64_t bytes = 0;
   taken([&] {
-    RowStream stream({input_file()}, {.block_bytes = block_bytes, .max_row_bytes = 1 << 20});
+    RowStream stream({input_file().path()}, {.block_bytes = block_bytes, .max_row_bytes = 1 << 20});
     RowBlock block;
     int64_t line = 0;
     while (stream.next(block)) {
@@ -66,8 +79,7 @@ int64_t read_stream(int64_t block_bytes) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  std::ofstream(input_file(), std::ios::binary)
-      .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  input_file().write(data, size);
   require(read_stream(1) == read_stream(1 << 16));
   return 0;
 }
