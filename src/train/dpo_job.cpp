@@ -211,11 +211,13 @@ class DpoJob {
     if (packing_) {
       say(detail::concat("Packing: ", packing_->rows, " pairs in ", packing_->packs, " packs of ",
                          *options_.packing_length, " tokens, ", std::llround(100 * packing_->efficiency()),
-                         " % full; ", packing_->oversized, " pairs are longer and stand alone"
-                         " (a pair has up to twice --max_length tokens); a row of --per_device_train_batch_size is a pack"));
+                         " % full; ", packing_->oversized, " pairs are longer and stand alone (a pair has up to "
+                         "twice --max_length tokens); a row of --per_device_train_batch_size is a pack"));
     }
     say(balance_text(options_, world().size()));
-    if (has_margins(*train_data_)) say("Without effect: margin of the rows; loss_type sigmoid has no use for it");
+    if (is_first() && has_margins(*train_data_)) {
+      say("Without effect: margin of the rows; loss_type sigmoid has no use for it");
+    }
   }
 
   JobSummary train() {
