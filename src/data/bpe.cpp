@@ -84,7 +84,7 @@ void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<in
 
 bool BpeModel::find_whole(std::string_view word, BpeScratch& scratch) const {
   scratch.symbols.clear();
-  if (!options_.ignore_merges) return false;
+  if (!options_.ignore_merges && !std::ranges::binary_search(options_.whole_words, word)) return false;
   scratch.name.clear();
   if (options_.byte_level)
     append_byte_level(scratch.name, word);

@@ -25,6 +25,8 @@ struct BpeSymbol {
 struct BpeOptions {
   /// Whether a whole word that is in the vocabulary is taken as it is, whatever the merges say.
   bool ignore_merges = false;
+  /// Words that are taken as they are in any case: user-defined pieces of SentencePiece. Sorted.
+  std::vector<std::string> whole_words;
   /// Stands for bytes (or characters) that the vocabulary lacks; without it they are left out.
   std::optional<int32_t> unk_id;
   /// Whether unknown bytes (or characters) in a row give one unk.

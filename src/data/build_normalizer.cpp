@@ -59,7 +59,7 @@ std::unique_ptr<Normalizer> build_step(const JsonView& view, const std::string& 
 std::unique_ptr<Normalizer> build_normalizer(const TokenizerJson& file) {
   Steps steps;
   if (!file.charsmap.empty())
-    steps.push_back(std::make_unique<CharsmapNormalizer>(file.charsmap, file.source));
+    steps.push_back(std::make_unique<CharsmapNormalizer>(file.charsmap, file.source, file.isolated));
   for (const JsonView& view : component_list(file, "normalizer", "normalizers")) {
     const auto type = view.require<std::string>("type");
     if (type == "BertNormalizer" || type == "Bert")

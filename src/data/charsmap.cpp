@@ -45,7 +45,9 @@ size_t cluster_end(std::string_view text, size_t at) {
 
 }  // namespace
 
-CharsmapNormalizer::CharsmapNormalizer(std::string_view blob, const std::string& source) {
+CharsmapNormalizer::CharsmapNormalizer(std::string_view blob, const std::string& source,
+                                       const std::vector<std::string>& kept) {
+  for (const std::string& string : kept) kept_.add(string, {.id = 0, .content = string});
   const auto refuse = [&](const std::string& reason) {
     throw DataError(source, 0, "precompiled_charsmap " + reason);
   };
@@ -87,7 +89,22 @@ CharsmapNormalizer::Replacement CharsmapNormalizer::find(std::string_view chunk)
 // Calls visit(begin, end, replacement) for all of the text, piece by piece.
 template <typename Visit>
 void CharsmapNormalizer::each_chunk(std::string_view text, Visit&& visit) const {
-  for (size_t at = 0; at < text.size();) {
+  const ByteRange whole{0, static_cast<uint32_t>(text.size())};
+  if (kept_.empty()) return each_chunk_of(text, whole, visit);
+  std::vector<TextPart> parts;
+  kept_.split(text, parts);
+  for (const TextPart& part : parts) {
+    if (part.id < 0)
+      each_chunk_of(text, part.range, visit);
+    else
+      visit(part.range.begin, part.range.end, Replacement{});
+  }
+}
+
+template <typename Visit>
+void CharsmapNormalizer::each_chunk_of(std::string_view text, ByteRange part, Visit&& visit) const {
+  text = text.substr(0, part.end);
+  for (size_t at = part.begin; at < text.size();) {
     const size_t end = cluster_end(text, at);
     if (end - at <= kMostClusterBytes) {
       if (const Replacement whole = find(text.substr(at, end - at)); whole.found) {

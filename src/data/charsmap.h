@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/added_tokens.h"
 #include "data/normalize.h"
 
 namespace apus::data {
@@ -16,7 +17,9 @@ class CharsmapNormalizer final : public Normalizer {
  public:
   /// `blob` is the precompiled_charsmap as bytes.
   /// Throws: DataError, with `source`, if it is cut short or its strings are no UTF-8.
-  CharsmapNormalizer(std::string_view blob, const std::string& source);
+  /// `kept` are strings that it passes over: user-defined pieces.
+  CharsmapNormalizer(std::string_view blob, const std::string& source,
+                     const std::vector<std::string>& kept = {});
   bool keeps(std::string_view text) const override;
   void apply(AlignedText& text) const override;
 
@@ -28,9 +31,12 @@ class CharsmapNormalizer final : public Normalizer {
   Replacement find(std::string_view chunk) const;
   template <typename Visit>
   void each_chunk(std::string_view text, Visit&& visit) const;
+  template <typename Visit>
+  void each_chunk_of(std::string_view text, ByteRange part, Visit&& visit) const;
 
   std::vector<uint32_t> trie_;
   std::string strings_;
+  AddedTokenMatcher kept_;
 };
 
 /// The bytes that a base64 text stands for.

@@ -23,6 +23,8 @@ struct AlignedText {
   std::vector<ByteRange> origin;
   /// Where the part of the original text starts that this one came from.
   uint32_t base = 0;
+  /// The most bytes that it may grow to.
+  size_t most_bytes = SIZE_MAX;
 
   /// A part of the original text that starts there at `base`; every byte of a character stands for all of it.
   static AlignedText track(std::string_view part, uint32_t base);

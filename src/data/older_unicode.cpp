@@ -51,6 +51,10 @@ bool in_regex_word(char32_t code_point) {
   return is_in(kWordCharacters, code_point);
 }
 
+std::span<const CodePointRange> regex_word_ranges() {
+  return kWordCharacters;
+}
+
 bool has_older_compatibility(char32_t code_point) {
   return is_in(kCompatibility, code_point);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "data/unicode_classes.h"
 
 namespace apus::data {
@@ -19,6 +21,8 @@ bool is_older_punctuation(char32_t code_point);
 bool is_digits_number(char32_t code_point);
 /// \w of the engine that Whitespace uses.
 bool in_regex_word(char32_t code_point);
+/// The same as ranges, in order.
+std::span<const CodePointRange> regex_word_ranges();
 /// Whether NFKD changes the code point.
 bool has_older_compatibility(char32_t code_point);
 /// Whether NFD changes it.

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "apus/base/error.h"
+#include "data/older_unicode.h"
 #include "data/unicode_classes.h"
 
 namespace apus::data {
@@ -44,15 +45,44 @@ std::string spell(const std::vector<CodePointRange>& ranges) {
   return text;
 }
 
-// \w of the library's regular expressions: letters, marks, numbers and connectors.
+// \w of the library's regular expressions: as of Whitespace's engine, but without the two joiners, and with
+// the numbers of Latin-1 that are no digits.
 std::vector<CodePointRange> word_ranges() {
-  std::vector<CodePointRange> all;
-  for (const char* name : {"L", "M", "N", "Pc"}) {
-    const auto ranges = property_ranges(name);
-    all.insert(all.end(), ranges.begin(), ranges.end());
-  }
+  std::vector<CodePointRange> all = {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}};
+  for (const auto& range : regex_word_ranges())
+    if (range != CodePointRange{0x200C, 0x200D}) all.push_back(range);
   std::sort(all.begin(), all.end());
   return all;
+}
+
+// The script Han of Unicode 16: PCRE2's may be older, and mean its extensions too.
+constexpr std::array<CodePointRange, 22> kHan = {
+    {{0x2E80, 0x2E99},   {0x2E9B, 0x2EF3},   {0x2F00, 0x2FD5},   {0x3005, 0x3005},   {0x3007, 0x3007},
+     {0x3021, 0x3029},   {0x3038, 0x303B},   {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFA6D},
+     {0xFA70, 0xFAD9},   {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B739},
+     {0x2B740, 0x2B81D}, {0x2B820, 0x2CEA1}, {0x2CEB0, 0x2EBE0}, {0x2EBF0, 0x2EE5D}, {0x2F800, 0x2FA1D},
+     {0x30000, 0x3134A}, {0x31350, 0x323AF}}};
+
+// Of a \p{...}, where it is no other script.
+std::vector<CodePointRange> named_ranges(std::string_view name) {
+  if (name == "Han") return {kHan.begin(), kHan.end()};
+  const bool is_escape = name == "s" || name == "d" || name == "w";
+  return is_escape ? std::vector<CodePointRange>{} : property_ranges(name);
+}
+
+bool compiles(const std::string& pattern) {
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF,
+                                   &error, &offset, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
+
+// How PCRE2 is asked for a script itself: newer releases take the bare name for the script's extensions.
+std::string script_name(std::string_view name) {
+  const std::string exact = "sc:" + std::string(name);
+  return compiles("\\p{" + exact + "}") ? exact : std::string(name);
 }
 
 // Copies a pattern, replacing what the two dialects or their Unicode versions disagree on.
@@ -165,11 +195,9 @@ class Rewriter {
     }
     if (begin >= pattern_.size()) refuse("an unfinished \\p");
     const std::string_view name = pattern_.substr(begin, end - begin);
-    const auto ranges =
-        name == "s" || name == "d" || name == "w" ? std::vector<CodePointRange>{} : property_ranges(name);
+    const auto ranges = named_ranges(name);
     if (ranges.empty())
-      out_ +=
-          std::string(negated ? "\\P{" : "\\p{") + std::string(name) + "}";  // a script: PCRE2's own table
+      out_ += std::string(negated ? "\\P{" : "\\p{") + script_name(name) + "}";
     else
       emit(ranges, negated);
     at_ = next;

@@ -209,6 +209,8 @@ Json normalizers_of(const Model& model, const SentencePieceOptions& options) {
   if (model.add_dummy_prefix && options.prefix_every_part)
     steps.push_back({{"type", "Prepend"}, {"prepend", "\u2581"}});
   if (model.escape_whitespaces) steps.push_back(replace("String", " ", "\u2581"));
+  if (model.escape_whitespaces && model.remove_extra_whitespaces)
+    steps.push_back(replace("Regex", "\u2581+\\z", ""));  // of a text that has them itself
   return steps.empty() ? Json() : Json{{"type", "Sequence"}, {"normalizers", steps}};
 }
 
@@ -276,7 +278,6 @@ TokenizerJson read_sentencepiece(std::string_view bytes, const std::string& sour
     if (piece.type == kUnknown) settings["unk_token"] = piece.name;
     if (piece.type == kUserDefined) out.isolated.emplace_back(piece.name);
   }
-  settings["ignore_merges"] = !out.isolated.empty();
   out.document = {{"model", settings},
                   {"normalizer", normalizers_of(model, options)},
                   {"decoder", decoder_of(model)},

@@ -14,6 +14,9 @@ namespace {
 
 // Positions inside a text are 32 bits wide, and steps may make it longer.
 constexpr size_t kMaxTextBytes = INT32_MAX - 1024;
+// Unicode's forms make at most 18 of a character; what a file puts in may be longer.
+constexpr size_t kMostGrowth = 64;
+constexpr size_t kFreeGrowth = size_t{1} << 16;
 
 /// A post-processor may not add a token for which no embedding need have a row.
 void check_added_ids(const PostPlan& plan, size_t limit, const std::string& source) {
@@ -54,8 +57,8 @@ void Tokenizer::State::add_tokens() {
     added_names[token.id] = token.content;
   }
   for (const AddedToken& token : added) {
-    AlignedText content{token.content, false, {}, 0};
-    if (token.normalized && normalizer) normalizer->apply(content);
+    AlignedText content{.text = token.content};
+    if (token.normalized && normalizer) content = normalized(std::move(content));
     (token.normalized ? normalized_matcher : raw_matcher).add(content.text, token);
     added_texts[token.id] = std::move(content.text);
   }
@@ -99,6 +102,7 @@ std::string_view Tokenizer::State::checked(std::string_view text, EncodeOptions 
 }
 
 AlignedText Tokenizer::State::normalized(AlignedText text) const {
+  text.most_bytes = text.text.size() * kMostGrowth + kFreeGrowth;
   if (normalizer) normalizer->apply(text);
   if (text.text.size() > kMaxTextBytes)
     throw DataError("text", 0,
@@ -121,7 +125,7 @@ void Tokenizer::State::encode_text(std::string_view text, Workspace& work, std::
       encode_part(raw, work, ids);
       continue;
     }
-    const AlignedText normal = normalized({std::string(raw), false, {}, 0});
+    const AlignedText normal = normalized({.text = std::string(raw)});
     encode_part(normal.text, work, ids);
   }
 }

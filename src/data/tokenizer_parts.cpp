@@ -54,6 +54,8 @@ BpeOptions model_options(const JsonView& model, const TokenizerJson& file) {
   options.byte_level = keeps_all && ends_in_byte_level(file) && file.isolated.empty() &&
                        !options.byte_fallback && options.continuing_subword_prefix.empty() &&
                        options.end_of_word_suffix.empty();
+  options.whole_words = file.isolated;
+  std::sort(options.whole_words.begin(), options.whole_words.end());
   if (const auto unk = model.find<std::string>("unk_token")) {
     options.unk_id = file.vocabulary.find(*unk);
     if (!options.unk_id) options.missing_unk = *unk;

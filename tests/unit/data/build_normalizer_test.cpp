@@ -17,7 +17,9 @@ std::string normal(const std::string& normalizer, const std::string& text) {
   AlignedText aligned = AlignedText::track(text, 0);
   built->apply(aligned);
   EXPECT_EQ(aligned.origin.size(), aligned.text.size());
-  if (built->keeps(text)) EXPECT_EQ(aligned.text, text);
+  if (built->keeps(text)) {
+    EXPECT_EQ(aligned.text, text);
+  }
   return aligned.text;
 }
 

@@ -25,7 +25,24 @@ TEST(RewriteForPcre2, WritesClassesOut) {
   EXPECT_EQ(rewrite_for_pcre2(R"(\h)", ""), R"([\x{30}-\x{39}\x{41}-\x{46}\x{61}-\x{66}])");
   EXPECT_EQ(rewrite_for_pcre2(R"([^\h_])", ""), R"([^\x{30}-\x{39}\x{41}-\x{46}\x{61}-\x{66}_])");
   EXPECT_EQ(rewrite_for_pcre2(R"(\u4e00\n\\s)", ""), R"(\x{4e00}\n\\s)");
-  EXPECT_EQ(rewrite_for_pcre2(R"(\p{Han}\P{Han}\p{^Han})", ""), R"(\p{Han}\P{Han}\P{Han})");
+  EXPECT_NE(rewrite_for_pcre2(R"(\p{Thai}\P{Thai}\p{^Thai})", "").find("Thai}\\P{"), std::string::npos);
+}
+
+TEST(FindRegex, TakesScriptsForThemselvesNotForTheirExtensions) {
+  // U+32FF and U+3001 are Common, with Han among their extensions; U+31350 is Han since Unicode 15.
+  EXPECT_EQ(matches(R"(\p{Han}+)", "a\u4e2d\u32ff\U00031350\u3001"), (Strings{"\u4e2d", "\U00031350"}));
+  EXPECT_EQ(matches(R"(\p{Hiragana}+)", "\u304b\u30fc\u3042"), (Strings{"\u304b", "\u3042"}));
+  EXPECT_EQ(matches(R"(\P{Thai}+)", "a\u0e01b"), (Strings{"a", "b"}));
+  EXPECT_EQ(matches(R"([^\p{^Thai}x]+)", "ax\u0e01b"), Strings{"\u0e01"});
+}
+
+TEST(FindRegex, HasTheLibrarysWords) {
+  // Letter numbers and Latin-1's are in words, circled numbers and the joiners are not.
+  EXPECT_EQ(matches(R"(\w+)", "\u00b2\u2167_\u0301\u2460\u200d1\u00be"),
+            (Strings{"\u00b2\u2167_\u0301", "1\u00be"}));
+  EXPECT_EQ(matches(R"(\W)", "a-\u4e2d"), Strings{"-"});
+  EXPECT_EQ(matches(R"(\b.)", "\u4e2da \u00e9-"), (Strings{"\u4e2d", " ", "\u00e9", "-"}));
+  EXPECT_EQ(matches(R"(\B.)", "ab -"), (Strings{"b", "-"}));
 }
 
 TEST(RewriteForPcre2, RefusesWhatTheDialectsDisagreeOn) {
