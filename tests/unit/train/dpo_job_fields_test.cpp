@@ -40,11 +40,12 @@ TEST(DpoJobFields, TheRecordFollowsTheOrderOfTheStruct) {
   DpoJobOptions options;
   options.packing_length = 7;
   std::vector<std::string> names;
-  for (const auto& [name, value] : to_json(options).items()) names.push_back(name);
+  const nlohmann::ordered_json json = to_json(options);
+  for (const auto& [name, value] : json.items()) names.push_back(name);
   const std::vector<std::string> start = {"rlhf_type", "train_type", "model", "torch_dtype", "adapters"};
   EXPECT_EQ(std::vector<std::string>(names.begin(), names.begin() + 5), start);
-  EXPECT_EQ(to_json(options).at("packing_length"), 7);
-  EXPECT_TRUE(to_json(options).at("max_length").is_null());
+  EXPECT_EQ(json.at("packing_length"), 7);
+  EXPECT_TRUE(json.at("max_length").is_null());
 }
 
 }  // namespace
