@@ -45,12 +45,18 @@ std::string spell(const std::vector<CodePointRange>& ranges) {
   return text;
 }
 
-// \w of the library's regular expressions: as of Whitespace's engine, but without the two joiners, and with
-// the numbers of Latin-1 that are no digits.
-std::vector<CodePointRange> word_ranges() {
-  std::vector<CodePointRange> all = {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}};
+// \w of the library's regular expressions in a class: as of Whitespace's engine, but without the two joiners.
+std::vector<CodePointRange> class_word_ranges() {
+  std::vector<CodePointRange> all;
   for (const auto& range : regex_word_ranges())
     if (range != CodePointRange{0x200C, 0x200D}) all.push_back(range);
+  return all;
+}
+
+// By itself, and for \b, it has Latin-1's numbers that are no digits too.
+std::vector<CodePointRange> word_ranges() {
+  std::vector<CodePointRange> all = class_word_ranges();
+  all.insert(all.end(), {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}});
   std::sort(all.begin(), all.end());
   return all;
 }
@@ -177,7 +183,10 @@ class Rewriter {
   }
 
   void shorthand(char name, bool negated) {
-    emit(name == 'w' ? word_ranges() : property_ranges(std::string_view(&name, 1)), negated);
+    if (name == 'w')
+      emit(in_class_ ? class_word_ranges() : word_ranges(), negated);
+    else
+      emit(property_ranges(std::string_view(&name, 1)), negated);
     at_ += 2;
   }
 

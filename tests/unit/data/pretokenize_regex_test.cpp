@@ -40,6 +40,8 @@ TEST(FindRegex, HasTheLibrarysWords) {
   // Letter numbers and Latin-1's are in words, circled numbers and the joiners are not.
   EXPECT_EQ(matches(R"(\w+)", "\u00b2\u2167_\u0301\u2460\u200d1\u00be"),
             (Strings{"\u00b2\u2167_\u0301", "1\u00be"}));
+  EXPECT_EQ(matches(R"([\w]+)", "a\u00b2\u2167"), (Strings{"a", "\u2167"}));
+  EXPECT_EQ(matches(R"([^\w]+)", "a\u00b2"), Strings{"\u00b2"});
   EXPECT_EQ(matches(R"(\W)", "a-\u4e2d"), Strings{"-"});
   EXPECT_EQ(matches(R"(\b.)", "\u4e2da \u00e9-"), (Strings{"\u4e2d", " ", "\u00e9", "-"}));
   EXPECT_EQ(matches(R"(\B.)", "ab -"), (Strings{"b", "-"}));
