@@ -71,10 +71,25 @@ BpeModel::BpeModel(Vocabulary vocabulary, const NamedMerges& merges, BpeOptions 
     merges_.add(merge.left, merge.right, {static_cast<uint32_t>(rank), merge.whole});
   }
   fill_byte_ids();
+  splits_before_marks_ = may_split_before_marks(ids);
   scans_bytes_ = options_.byte_level && merges_.is_narrow() &&
                  std::ranges::all_of(byte_ids_, [](int32_t id) { return id >= 0; });
   for (size_t pair = 0; options_.byte_level && pair < byte_pairs_.size(); ++pair)
     byte_pairs_[pair] = merges_.find(byte_ids_[pair >> 8], byte_ids_[pair & 255]).rank;
+}
+
+bool BpeModel::may_split_before_marks(const std::vector<MergeIds>& merges) const {
+  // Words taken whole may be any; a mark that is no token could join unknown characters; and what is left out
+  // moves the places of a word's tokens.
+  if (options_.byte_level || !options_.unk_id || options_.ignore_merges || !options_.whole_words.empty() ||
+      !options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty() ||
+      !vocabulary_.find(kMark))
+    return false;
+  return std::ranges::none_of(merges, [this](const MergeIds& merge) {
+    std::string_view name = vocabulary_.name(merge.whole);
+    while (name.starts_with(kMark)) name.remove_prefix(kMark.size());
+    return name.find(kMark) != std::string_view::npos;
+  });
 }
 
 void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const {

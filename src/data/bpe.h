@@ -191,8 +191,14 @@ class BpeModel final {
   const Vocabulary& vocabulary() const { return vocabulary_; }
   /// Whether words are bytes that it spells itself.
   bool is_byte_level() const { return options_.byte_level; }
+  /// Whether no token reaches across a place where a mark (U+2581) follows another character: then cutting
+  /// words there changes no token. So it is where SentencePiece split the text at white space.
+  bool splits_before_marks() const { return splits_before_marks_; }
+
+  static constexpr std::string_view kMark = "\u2581";
 
  private:
+  bool may_split_before_marks(const std::vector<MergeIds>& merges) const;
   void fill_byte_ids();
   std::span<const int32_t> encode_new_word(std::string_view word, BpeScratch& scratch) const;
   std::span<const int32_t> merge_bytes(std::string_view word, BpeScratch& scratch) const;
@@ -210,7 +216,8 @@ class BpeModel final {
   MergeTable merges_;
   std::array<int32_t, 256> byte_ids_;
   std::vector<uint32_t> byte_pairs_;  // ranks of pairs of bytes, which every word starts with
-  bool scans_bytes_ = false;          // short words start as known bytes, and ranks are small
+  bool splits_before_marks_ = false;
+  bool scans_bytes_ = false;  // short words start as known bytes, and ranks are small
   std::array<int32_t, 256> fallback_ids_;
   std::string source_;
 };

@@ -147,6 +147,12 @@ bool SequencePreTokenizer::asks_for_start() const {
   return std::any_of(steps_.begin(), steps_.end(), [](const auto& step) { return step->asks_for_start(); });
 }
 
+bool SequencePreTokenizer::needs_origin() const {
+  return std::any_of(steps_.begin(), steps_.end(), [this](const auto& step) {
+    return step == steps_.front() ? step->needs_origin() : step->asks_for_start();
+  });
+}
+
 void SequencePreTokenizer::apply(Pieces& pieces) const {
   for (const auto& step : steps_) step->apply(pieces);
 }

@@ -120,7 +120,8 @@ class SequencePreTokenizer final : public PreTokenizer {
       : steps_(std::move(steps)) {}
   void apply(Pieces& pieces) const override;
   bool asks_for_start() const override;
-  bool needs_origin() const override { return asks_for_start(); }
+  /// Behind its first step the start of the text may be gone, or be somewhere else.
+  bool needs_origin() const override;
 
  private:
   std::vector<std::unique_ptr<PreTokenizer>> steps_;

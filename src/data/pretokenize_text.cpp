@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/added_tokens.h"
+#include "data/bpe.h"
 #include "data/bpe_vocabulary.h"
 #include "data/older_unicode.h"
 #include "data/unicode_classes.h"
@@ -143,6 +144,22 @@ void SpellBytes::apply(Pieces& pieces) const {
     piece = {begin, rebuilder.size()};
   }
   rebuilder.finish();
+}
+
+void SplitBeforeMarks::apply(Pieces& pieces) const {
+  constexpr std::string_view kMark = BpeModel::kMark;
+  pieces.scratch.swap(pieces.ranges);
+  pieces.ranges.clear();
+  for (const ByteRange& whole : pieces.scratch) {
+    const std::string_view text = pieces.piece(whole);
+    size_t begin = 0;
+    for (size_t at = text.find(kMark, 1); at != std::string_view::npos; at = text.find(kMark, at + 1)) {
+      if (text.substr(0, at).ends_with(kMark)) continue;
+      pieces.ranges.push_back(range(whole.begin + begin, whole.begin + at));
+      begin = at;
+    }
+    pieces.ranges.push_back(range(whole.begin + begin, whole.end));
+  }
 }
 
 struct IsolateStrings::Matcher {

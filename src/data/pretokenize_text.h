@@ -54,6 +54,13 @@ class SpellBytes final : public PreTokenizer {
   void apply(Pieces& pieces) const override;
 };
 
+/// Cuts pieces before each mark that follows another character, for models to which that makes no difference:
+/// short words are quicker to merge, and are remembered.
+class SplitBeforeMarks final : public PreTokenizer {
+ public:
+  void apply(Pieces& pieces) const override;
+};
+
 /// Makes each of some strings a piece by itself, the leftmost and longest first: user-defined pieces of
 /// SentencePiece.
 class IsolateStrings final : public PreTokenizer {

@@ -6,6 +6,7 @@
 #include "apus/base/error.h"
 #include "apus/base/file.h"
 #include "apus/base/unicode.h"
+#include "data/pretokenize_text.h"
 #include "data/sentencepiece.h"
 #include "data/tokenizer_state.h"
 
@@ -28,6 +29,14 @@ void check_added_ids(const PostPlan& plan, size_t limit, const std::string& sour
                           " - 1");
 }
 
+std::unique_ptr<PreTokenizer> split_before_marks(std::unique_ptr<PreTokenizer> first) {
+  if (!first) return std::make_unique<SplitBeforeMarks>();
+  std::vector<std::unique_ptr<PreTokenizer>> steps;
+  steps.push_back(std::move(first));
+  steps.push_back(std::make_unique<SplitBeforeMarks>());
+  return std::make_unique<SequencePreTokenizer>(std::move(steps));
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer::State> Tokenizer::State::build(TokenizerJson& file) {
@@ -41,6 +50,8 @@ std::unique_ptr<Tokenizer::State> Tokenizer::State::build(TokenizerJson& file) {
   state->model = build_model(file);
   state->pre_tokenizer = build_pre_tokenizer(
       file, state->model->is_byte_level() ? WordSpelling::kBytes : WordSpelling::kCharacters);
+  if (state->model->splits_before_marks())
+    state->pre_tokenizer = split_before_marks(std::move(state->pre_tokenizer));
   if (state->pre_tokenizer)
     state->needs_origin =
         state->pre_tokenizer->needs_origin() || (state->normalizer && state->pre_tokenizer->asks_for_start());

@@ -31,6 +31,26 @@ Symbols encode(const std::vector<std::string>& names, const BpeModel::NamedMerge
   return symbols;
 }
 
+bool splits_before_marks(const std::vector<std::string>& names, const BpeModel::NamedMerges& merges,
+                         BpeOptions options) {
+  Vocabulary vocabulary;
+  for (size_t i = 0; i < names.size(); ++i) vocabulary.add(names[i], static_cast<int32_t>(i));
+  options.byte_level = false;
+  return BpeModel(std::move(vocabulary), merges, options, "test.json").splits_before_marks();
+}
+
+TEST(BpeCharacters, WordsMayBeCutBeforeMarksThatNoTokenReachesAcross) {
+  const std::vector<std::string> names = {"<unk>", "\u2581", "a", "\u2581a", "\u2581\u2581", "a\u2581"};
+  const BpeModel::NamedMerges at_start = {{"\u2581", "a"}, {"\u2581", "\u2581"}};
+  const BpeModel::NamedMerges across = {{"\u2581", "a"}, {"a", "\u2581"}};
+  EXPECT_TRUE(splits_before_marks(names, at_start, {.unk_id = 0}));
+  EXPECT_FALSE(splits_before_marks(names, across, {.unk_id = 0}));
+  EXPECT_FALSE(splits_before_marks(names, at_start, {}));
+  EXPECT_FALSE(splits_before_marks(names, at_start, {.ignore_merges = true, .unk_id = 0}));
+  EXPECT_FALSE(splits_before_marks(names, at_start, {.whole_words = {"a"}, .unk_id = 0}));
+  EXPECT_FALSE(splits_before_marks({"<unk>", "a"}, {}, {.unk_id = 0}));
+}
+
 TEST(BpeCharacters, AWordStartsAsItsCharacters) {
   const auto symbols =
       encode({"\u4f60", "\u597d", "a", "\u4f60\u597d"}, {{"\u4f60", "\u597d"}}, {}, "a\u4f60\u597d\u4f60");

@@ -1,5 +1,6 @@
 #include "data/pretokenize_text.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,35 @@ TEST(SpellBytes, SpellsPiecesAndKeepsTheirCuts) {
   ASSERT_EQ(pieces.ranges.size(), 2U);
   EXPECT_EQ(pieces.piece(pieces.ranges[0]), "a");
   EXPECT_EQ(pieces.piece(pieces.ranges[1]), "\u0120\u00c3\u00a9");
+}
+
+TEST(SplitBeforeMarks, CutsWhereAMarkFollowsAnotherCharacter) {
+  const SplitBeforeMarks step;
+  EXPECT_EQ(words_of(step, "\u2581a\u2581\u2581bc\u2581"), (Words{"\u2581a", "\u2581\u2581bc", "\u2581"}));
+  EXPECT_EQ(words_of(step, "\u2581\u2581"), Words{"\u2581\u2581"});
+  EXPECT_EQ(words_of(step, "ab"), Words{"ab"});
+  EXPECT_EQ(words_of(step, ""), Words{});
+}
+
+TEST(SplitBeforeMarks, KeepsTheCutsThatAreThere) {
+  Pieces pieces;
+  pieces.reset("a\u2581b\u2581", nullptr);
+  pieces.ranges = {{0, 1}, {1, 8}};
+  SplitBeforeMarks().apply(pieces);
+  EXPECT_EQ(pieces.ranges, (std::vector<ByteRange>{{0, 1}, {1, 5}, {5, 8}}));
+}
+
+TEST(SequencePreTokenizer, NeedsOriginsWhereALaterStepAsksForTheStart) {
+  const auto with = [](bool first_asks, bool second_asks) {
+    const auto scheme = [](bool asks) { return asks ? MetaspacePrepend::kFirst : MetaspacePrepend::kNever; };
+    std::vector<std::unique_ptr<PreTokenizer>> steps;
+    steps.push_back(std::make_unique<Metaspace>(MetaspaceOptions{.prepend = scheme(first_asks)}));
+    steps.push_back(std::make_unique<Metaspace>(MetaspaceOptions{.prepend = scheme(second_asks)}));
+    return SequencePreTokenizer(std::move(steps)).needs_origin();
+  };
+  EXPECT_FALSE(with(true, false));
+  EXPECT_TRUE(with(false, true));
+  EXPECT_FALSE(with(false, false));
 }
 
 TEST(IsolateStrings, TakesTheLongestAtTheLeftmostPlace) {
