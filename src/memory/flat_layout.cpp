@@ -37,6 +37,7 @@ FlatLayout::FlatLayout(std::vector<FlatEntry> entries, int world) : entries_(std
   for (const FlatEntry& entry : entries_) {
     APUS_CHECK(seen.insert(entry.name).second, ConfigError, "parameter '", entry.name,
                "' is listed twice; a tied weight must share one tensor, not one name");
+    if (entry.starts_section) cursor = round_up(cursor, kBlockElements);
     offsets_.push_back(cursor);
     used_ += entry.numel();
     cursor = round_up(cursor + entry.numel(), kAlignElements);

@@ -44,7 +44,7 @@ std::pair<Counts, int64_t> record_step(int world, const TinyRun& run) {
 
 /// The exchanges that every step makes besides the strategy's own.
 Counts exchanges(Job job) {
-  const int64_t metrics = job == Job::kLoraDpo ? 6 : 0;
+  const int64_t metrics = is_dpo(job) ? 6 : 0;
   Counts counts;
   ++counts[{comm::OpKind::kAllReduce, 4 * 8}];              // weight, tokens, status, stop
   ++counts[{comm::OpKind::kAllReduce, 8}];                  // squared norm

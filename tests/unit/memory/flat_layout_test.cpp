@@ -62,5 +62,13 @@ TEST(ElementRange, IntersectionsAreEmptyRatherThanNegative) {
   EXPECT_EQ(intersect({0, 4}, {6, 8}).size(), 0);
 }
 
+TEST(FlatLayout, SectionsStartAtBlocksSoThatTheirBlocksAreTheSameInAnyBuffer) {
+  const FlatLayout both({{"a", {5}, true}, {"b", {7}}, {"c", {1030}, true}}, 2);
+  EXPECT_EQ(both.range_of(1).begin, 128);
+  EXPECT_EQ(both.range_of(2).begin, 1024);
+  const FlatLayout alone({{"c", {1030}, true}}, 4);
+  EXPECT_EQ(alone.range_of(0).begin % FlatLayout::kBlockElements, both.range_of(2).begin % FlatLayout::kBlockElements);
+}
+
 }  // namespace
 }  // namespace apus::memory
