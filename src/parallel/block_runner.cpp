@@ -30,6 +30,7 @@ struct BlockRunner::Record {
   size_t unit = 0;
   std::vector<at::Tensor> trainable;
   bool done = false;
+  Gatherer::Hold kept;  // from forward to backward, where the unit stays gathered
 };
 
 /// The tape node of one run of a unit.
@@ -41,6 +42,7 @@ class BlockRunner::UnitBackward final : public tape::Node {
         record_(std::move(record)),
         function_(std::move(function)),
         input_needs_grad_(input_needs_grad) {}
+  ~UnitBackward() override { record_->kept.end(); }
 
   /// Runs the unit for the first time; keeps its tape, or its input alone.
   at::Tensor forward(const at::Tensor& input, Recompute recompute) {
@@ -54,14 +56,14 @@ class BlockRunner::UnitBackward final : public tape::Node {
       record(input);
       output = inner_output_.detach();
     }
-    kept_ = runner_.keep(record_->unit, std::move(hold));
+    record_->kept = runner_.keep(record_->unit, std::move(hold));
     return output;
   }
 
   tape::variable_list apply(tape::variable_list&& grads) override {
     APUS_ASSERT(!released_, "backward ran twice through one unit");
     Gatherer::Hold hold = runner_.hold_backward(*record_);
-    kept_.end();
+    record_->kept.end();
     if (!inner_output_.defined()) record(input_);
     tape::variable_list result(num_outputs());
     std::vector<at::Tensor> wanted = back_propagate(grads.at(0), result);
@@ -74,7 +76,7 @@ class BlockRunner::UnitBackward final : public tape::Node {
 
   void release_variables() override {
     released_ = true;
-    kept_.end();
+    record_->kept.end();
     input_.reset();
     inner_input_.reset();
     inner_output_.reset();
@@ -110,7 +112,6 @@ class BlockRunner::UnitBackward final : public tape::Node {
   BlockRunner::Function function_;
   bool input_needs_grad_;
   bool released_ = false;
-  Gatherer::Hold kept_;
   at::Tensor input_, inner_input_, inner_output_;
 };
 
@@ -151,7 +152,8 @@ at::Tensor BlockRunner::run_plainly(const Unit& unit, const at::Tensor& input, c
   return function(input);
 }
 
-at::Tensor BlockRunner::run(const Unit& unit, const at::Tensor& input, Recompute recompute, Function function) {
+at::Tensor BlockRunner::run(const Unit& unit, const at::Tensor& input, Recompute recompute,
+                            Function function) {
   auto record = std::make_shared<Record>();
   record->unit = unit.index;
   for (const at::Tensor& parameter : unit.parameters) {
@@ -182,6 +184,7 @@ void BlockRunner::finish_backward() {
   for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
     if ((*record)->done) continue;
     hold_backward(**record).end();
+    (*record)->kept.end();
     (*record)->done = true;
     report(**record, {});
   }
