@@ -43,6 +43,17 @@ void GlooFlight::check() {
   for (const WorkPointer& work : works_) work->wait();
 }
 
+void GlooFlight::forget() {
+  // Gloo's thread drops its own reference just after a work has completed; the last one frees the tensors, which
+  // should be gone when this returns.
+  constexpr int kYields = 1000;
+  for (const WorkPointer& work : works_) {
+    for (int yields = 0; work.use_count() > 1 && yields < kYields; ++yields) std::this_thread::yield();
+  }
+  works_.clear();
+  tensors_.clear();
+}
+
 void GlooFlight::interrupt() {
   if (!waiter_.joinable()) return;
   for (const WorkPointer& work : works_) work->abort();

@@ -19,8 +19,8 @@ void check_frozen(const std::vector<GroupParameter>& parameters, const std::stri
     const at::Tensor& tensor = parameter.tensor;
     APUS_CHECK(tensor.defined() && tensor.is_leaf() && !tensor.requires_grad(), ShapeError, "parameter '",
                parameter.name, "' of frozen group '", group, "' must be a leaf that requires no gradient");
-    APUS_CHECK(tensor.device() == parameters.front().tensor.device(), ShapeError, "parameter '", parameter.name,
-               "' is on ", tensor.device().str(), ", but frozen group '", group, "' is on ",
+    APUS_CHECK(tensor.device() == parameters.front().tensor.device(), ShapeError, "parameter '",
+               parameter.name, "' is on ", tensor.device().str(), ", but frozen group '", group, "' is on ",
                parameters.front().tensor.device().str());
   }
 }
@@ -59,7 +59,8 @@ void FrozenGroup::take_values(size_t index) {
   const ElementRange own = layout_.shard_range(options_.place.rank);
   const ElementRange part = intersect(whole, own);
   if (part.size() > 0) {
-    const at::Tensor target = buffer_->shard().slice(0, part.begin - own.begin, part.end - own.begin).view(dtype);
+    const at::Tensor target =
+        buffer_->shard().slice(0, part.begin - own.begin, part.end - own.begin).view(dtype);
     target.copy_(leaf.reshape({-1}).slice(0, (part.begin - first) / element, (part.end - first) / element));
   }
   leaf.set_data(buffer_->view(first, leaf.sizes(), dtype));

@@ -11,8 +11,8 @@
 namespace apus::memory {
 namespace {
 
-/// The flag behind c10's own "this storage must not be read" can be set but not cleared through its interface;
-/// an explicit instantiation may name a private member.
+/// The flag behind c10's own "this storage must not be read" can be set but not cleared through its
+/// interface; an explicit instantiation may name a private member.
 template <bool c10::StorageImpl::*Flag>
 struct FlagOf {
   friend bool& refuses_access(c10::StorageImpl& storage) { return storage.*Flag; }
@@ -20,7 +20,9 @@ struct FlagOf {
 bool& refuses_access(c10::StorageImpl& storage);
 template struct FlagOf<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
-void release_slot(void* slot) { delete static_cast<at::Tensor*>(slot); }
+void release_slot(void* slot) {
+  delete static_cast<at::Tensor*>(slot);
+}
 
 }  // namespace
 
@@ -49,8 +51,8 @@ at::Tensor GatheredStorage::view(int64_t offset_bytes, at::IntArrayRef sizes, at
 
 void GatheredStorage::install(const at::Tensor& slot) {
   APUS_CHECK(slot.scalar_type() == at::kByte && slot.is_contiguous() && slot.numel() >= bytes_, ShapeError,
-             "a slot for ", bytes_, " bytes must be contiguous uint8 of at least that, got ", slot.toString(), " of ",
-             slot.numel());
+             "a slot for ", bytes_, " bytes must be contiguous uint8 of at least that, got ", slot.toString(),
+             " of ", slot.numel());
   auto keeper = std::make_unique<at::Tensor>(slot);
   refuses_access(*storage_.unsafeGetStorageImpl()) = false;
   void* memory = slot.data_ptr();

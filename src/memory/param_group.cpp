@@ -44,8 +44,9 @@ ParamGroup::ParamGroup(std::vector<GroupParameter> parameters, const ParamGroupO
       options_(options),
       layout_(entries_of(parameters_), options.world),
       source_dtype_(parameters_.front().tensor.scalar_type()) {
-  APUS_CHECK(!options_.shard_parameters || (options_.shard_optimizer && options_.shard_gradients), ConfigError,
-             "group '", options_.name, "': sharded parameters need a sharded optimizer and sharded gradients");
+  APUS_CHECK(!options_.shard_parameters || (options_.shard_optimizer && options_.shard_gradients),
+             ConfigError, "group '", options_.name,
+             "': sharded parameters need a sharded optimizer and sharded gradients");
   APUS_CHECK(options_.grad_dtype == at::kFloat || options_.grad_dtype == at::kBFloat16, ConfigError,
              "gradients accumulate in fp32 or bf16, not in ", c10::toString(options_.grad_dtype));
   at::NoGradGuard no_grad;
@@ -60,7 +61,8 @@ void ParamGroup::allocate(at::Device device) {
   const ElementRange range = update_range();
   if (options_.shard_parameters) {
     const int64_t bytes = layout_.padded_elements() * static_cast<int64_t>(c10::elementSize(dtype));
-    buffer_ = std::make_unique<ShardedBuffer>(options_.name, bytes, ShardPlace{options_.rank, options_.world}, device);
+    buffer_ = std::make_unique<ShardedBuffer>(options_.name, bytes, ShardPlace{options_.rank, options_.world},
+                                              device);
     own_params_U_ = buffer_->shard().view(dtype);
   } else {
     flat_params_G_ = at::zeros({layout_.padded_elements()}, plain);
@@ -87,7 +89,8 @@ at::Tensor ParamGroup::piece_of_leaves(const ElementRange& piece) const {
 }
 
 void ParamGroup::take_values() {
-  const ElementRange kept = flat_params_G_.defined() ? ElementRange{0, layout_.padded_elements()} : owned_range();
+  const ElementRange kept =
+      flat_params_G_.defined() ? ElementRange{0, layout_.padded_elements()} : owned_range();
   const bool agrees = static_cast<bool>(options_.agree_on_values);
   for (int64_t begin = 0; begin < layout_.padded_elements(); begin += kPieceElements) {
     const ElementRange all{begin, std::min(begin + kPieceElements, layout_.padded_elements())};
@@ -150,8 +153,8 @@ void ParamGroup::add_grad(int64_t index, const at::Tensor& grad) {
   grad_state_ = GradState::kPartial;
   if (!grad.defined()) return;
   const FlatEntry& entry = layout_.entries()[static_cast<size_t>(index)];
-  APUS_CHECK(grad.sizes() == at::IntArrayRef(entry.sizes), ShapeError, "gradient of '", entry.name,
-             "' has ", grad.numel(), " elements in another shape than the parameter's ", entry.numel());
+  APUS_CHECK(grad.sizes() == at::IntArrayRef(entry.sizes), ShapeError, "gradient of '", entry.name, "' has ",
+             grad.numel(), " elements in another shape than the parameter's ", entry.numel());
   const ElementRange range = layout_.range_of(index);
   full_grad_G_.slice(0, range.begin, range.end).view(entry.sizes).add_(grad);
 }

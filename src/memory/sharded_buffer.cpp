@@ -12,7 +12,8 @@ namespace {
 
 std::string untouchable_text(const std::string& name) {
   return "the parameters of " + name +
-         " are sharded over the data-parallel ranks and not gathered now; read them inside the unit that lists them, "
+         " are sharded over the data-parallel ranks and not gathered now; read them inside the unit that "
+         "lists them, "
          "or through gather_masters() or gather_all()";
 }
 
@@ -20,9 +21,9 @@ std::string untouchable_text(const std::string& name) {
 
 ShardedBuffer::ShardedBuffer(std::string name, int64_t bytes, ShardPlace place, at::Device device)
     : name_(std::move(name)), place_(place), storage_(bytes, device, untouchable_text(name_)) {
-  APUS_CHECK(place.world >= 1 && place.rank >= 0 && place.rank < place.world && bytes % place.world == 0, ConfigError,
-             name_, ": ", bytes, " bytes do not split evenly over ", place.world, " ranks, of which this is ",
-             place.rank);
+  APUS_CHECK(place.world >= 1 && place.rank >= 0 && place.rank < place.world && bytes % place.world == 0,
+             ConfigError, name_, ": ", bytes, " bytes do not split evenly over ", place.world,
+             " ranks, of which this is ", place.rank);
   shard_B_ = at::zeros({bytes / place.world}, at::TensorOptions().dtype(at::kByte).device(device));
 }
 

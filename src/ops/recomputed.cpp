@@ -18,11 +18,14 @@ namespace tape = torch::autograd;
 
 std::vector<at::Tensor> detached(const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> leaves;
-  for (const at::Tensor& input : inputs) leaves.push_back(input.detach().set_requires_grad(input.requires_grad()));
+  for (const at::Tensor& input : inputs)
+    leaves.push_back(input.detach().set_requires_grad(input.requires_grad()));
   return leaves;
 }
 
-at::Tensor as_bytes(const at::Tensor& value) { return value.contiguous().view({-1}).view(at::kByte); }
+at::Tensor as_bytes(const at::Tensor& value) {
+  return value.contiguous().view({-1}).view(at::kByte);
+}
 
 }  // namespace
 
@@ -78,9 +81,8 @@ Recomputed::Recomputed(at::Tensor value) : value_(std::move(value)) {}
 
 Recomputed::Recomputed(std::vector<at::Tensor> inputs, Function make) {
   const bool differentiable = at::GradMode::is_enabled() &&
-                              std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& input) {
-                                return input.requires_grad();
-                              });
+                              std::any_of(inputs.begin(), inputs.end(),
+                                          [](const at::Tensor& input) { return input.requires_grad(); });
   if (!differentiable) {
     value_ = make(inputs);
     return;

@@ -39,7 +39,8 @@ Gatherer::Gatherer(std::vector<GatherUnit> units, comm::Communicator& shard, con
   if (options_.backward_ranks == 0) options_.backward_ranks = shard.size();
   const int part = options_.backward_ranks;
   APUS_CHECK(part >= 1 && shard.size() % part == 0, ConfigError, part,
-             " ranks that keep parameters for backward do not divide the ", shard.size(), " ranks of ", shard.name());
+             " ranks that keep parameters for backward do not divide the ", shard.size(), " ranks of ",
+             shard.name());
   if (part > 1 && part < shard.size()) {
     std::vector<int> members(static_cast<size_t>(part));
     std::iota(members.begin(), members.end(), shard.rank() / part * part);
@@ -57,7 +58,9 @@ Gatherer::Gatherer(std::vector<GatherUnit> units, comm::Communicator& shard, con
     entry->neighbours = {shard.rank() % part, part};
     if (unit.own_slot) {
       entry->own_slot = std::make_unique<memory::SlotPool>(
-          memory::SlotPoolOptions{.bytes = entry->bytes, .slots = 1, .keep = false, .poison = options_.poison}, device);
+          memory::SlotPoolOptions{
+              .bytes = entry->bytes, .slots = 1, .keep = false, .poison = options_.poison},
+          device);
     } else {
       largest = std::max(largest, entry->bytes);
       ++sharing;
@@ -67,7 +70,8 @@ Gatherer::Gatherer(std::vector<GatherUnit> units, comm::Communicator& shard, con
   }
   const int slots = part == 1 ? std::max(sharing, 2) : 2;
   shared_slots_ = std::make_unique<memory::SlotPool>(
-      memory::SlotPoolOptions{.bytes = largest, .slots = slots, .keep = part > 1, .poison = options_.poison}, device);
+      memory::SlotPoolOptions{.bytes = largest, .slots = slots, .keep = part > 1, .poison = options_.poison},
+      device);
 }
 
 Gatherer::~Gatherer() = default;
@@ -109,7 +113,9 @@ void Gatherer::prefetch(size_t unit, Direction direction) {
   }
 }
 
-memory::SlotPool& Gatherer::pool_of(Entry& entry) { return entry.own_slot ? *entry.own_slot : *shared_slots_; }
+memory::SlotPool& Gatherer::pool_of(Entry& entry) {
+  return entry.own_slot ? *entry.own_slot : *shared_slots_;
+}
 
 void Gatherer::start(Entry& entry, Direction direction) {
   if (entry.state != memory::ShardState::kSharded || entry.bytes == 0) return;
@@ -129,7 +135,8 @@ void Gatherer::start(Entry& entry, Direction direction) {
   entry.state = memory::ShardState::kGathering;
 }
 
-void Gatherer::start_buffer(memory::ShardedBuffer& buffer, const at::Tensor& slot, Direction direction, Entry& entry) {
+void Gatherer::start_buffer(memory::ShardedBuffer& buffer, const at::Tensor& slot, Direction direction,
+                            Entry& entry) {
   buffer.begin_gather(slot);
   if (buffer.bytes() == 0) return;
   const bool near = direction == Direction::kBackward && buffer.secondary().defined();

@@ -41,8 +41,8 @@ double weighted_sum(const float* values, int64_t begin, int64_t end, std::span<c
 }  // namespace
 
 std::vector<double> block_sums_of_squares(const at::Tensor& grad_N, std::span<const WeightedRun> runs) {
-  APUS_CHECK((grad_N.scalar_type() == at::kFloat || grad_N.scalar_type() == at::kBFloat16) && grad_N.is_contiguous() &&
-                 grad_N.device().is_cpu(),
+  APUS_CHECK((grad_N.scalar_type() == at::kFloat || grad_N.scalar_type() == at::kBFloat16) &&
+                 grad_N.is_contiguous() && grad_N.device().is_cpu(),
              ShapeError, "the norm takes a contiguous fp32 or bf16 CPU tensor, got ", grad_N.toString());
   const at::Tensor wide_N = grad_N.to(at::kFloat);
   const float* values = wide_N.const_data_ptr<float>();

@@ -24,11 +24,14 @@ GradReducer::GradReducer(std::vector<memory::ParamGroup*> groups, const ShardPol
                          const DataParallel& ranks, const GradReducerOptions& options)
     : policy_(policy), ranks_(ranks), options_(options), groups_(groups), sink_(std::move(groups)) {
   APUS_CHECK(options.reduce_dtype == at::kFloat || options.reduce_dtype == at::kBFloat16, ConfigError,
-             "gradients travel in fp32 or bf16, not in ", c10::toString(options.reduce_dtype), "; change --reduce_dtype");
+             "gradients travel in fp32 or bf16, not in ", c10::toString(options.reduce_dtype),
+             "; change --reduce_dtype");
   sink_.set_on_ready([this](memory::ParamGroup& group) { reduce(group); });
 }
 
-void GradReducer::begin_micro_batch(MicroBatchPlace place) { place_ = place; }
+void GradReducer::begin_micro_batch(MicroBatchPlace place) {
+  place_ = place;
+}
 
 void GradReducer::reduce(memory::ParamGroup& group) {
   const bool every_time = policy_.reduce == ReduceCadence::kMicroBatch || options_.deterministic;
@@ -68,7 +71,8 @@ GradReducer::Running GradReducer::reduce_in_place(memory::ParamGroup& group, con
 GradReducer::Running GradReducer::exchange_in_order(memory::ParamGroup& group, const at::Tensor& full) {
   const int64_t ranks = ranks_.dp->size();
   // Shard ranks run fastest in dp: part j of the copies laid end to end is the shard that rank j owns.
-  const at::Tensor sent = full.to(options_.reduce_dtype).repeat({ranks_.replicas()});
+  at::Tensor sent = full.to(options_.reduce_dtype);
+  if (ranks_.replicas() > 1) sent = sent.repeat({ranks_.replicas()});
   const at::Tensor parts = at::empty_like(sent);
   return {ranks_.dp->all_to_all(parts, sent),
           [&group, parts, ranks] { group.finish_reduce(sum_in_order(parts, ranks)); }};
@@ -91,7 +95,8 @@ void GradReducer::finish_micro_batch() {
 void GradReducer::finish_step() {
   for (memory::ParamGroup* group : groups_) {
     if (group->layout().padded_elements() == 0) continue;
-    if (ranks_.replicate && !options_.deterministic) waited_.wait(*ranks_.replicate->all_reduce(group->accumulated()));
+    if (ranks_.replicate && !options_.deterministic)
+      waited_.wait(*ranks_.replicate->all_reduce(group->accumulated()));
     if (options_.deterministic && !policy_.opt_shard) {
       group->spread_grad([this](const at::Tensor& full, const at::Tensor& shard) {
         waited_.wait(*ranks_.shard->all_gather(full, shard));

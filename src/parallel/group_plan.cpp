@@ -12,7 +12,8 @@ namespace {
 
 using Parameters = std::vector<memory::GroupParameter>;
 
-/// The parameters of each unit that are trainable, or that are not; each tensor in the first unit that uses it.
+/// The parameters of each unit that are trainable, or that are not; each tensor in the first unit that uses
+/// it.
 std::vector<Parameters> owned_parameters(const ModelUnits& model, bool trainable) {
   std::unordered_set<const void*> seen;
   std::vector<Parameters> result;
@@ -62,8 +63,8 @@ std::vector<Parameters> plan_groups(const ModelUnits& model, int64_t bucket_elem
   for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
     for (auto& [dtype, parameters] : by_dtype(std::move(*unit))) {
       const auto found = open.find(dtype);
-      const bool fits = found != open.end() &&
-                        elements(groups[found->second]) + elements(parameters) <= bucket_elements;
+      const bool fits =
+          found != open.end() && elements(groups[found->second]) + elements(parameters) <= bucket_elements;
       if (!fits) {
         open[dtype] = groups.size();
         groups.emplace_back();

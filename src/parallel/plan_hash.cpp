@@ -52,7 +52,8 @@ uint64_t plan_hash(const ModelUnits& model, const ShardedModelOptions& options) 
                           options.deterministic, policy.reduce == ReduceCadence::kStep}) {
     digest.add(flag ? 1 : 0);
   }
-  const int kept = std::holds_alternative<bool>(reshard) ? -static_cast<int>(std::get<bool>(reshard)) : std::get<int>(reshard);
+  const int kept = std::holds_alternative<bool>(reshard) ? -static_cast<int>(std::get<bool>(reshard))
+                                                         : std::get<int>(reshard);
   digest.add(static_cast<uint64_t>(static_cast<int64_t>(kept)));
   digest.add(static_cast<uint64_t>(policy.replicate));
   digest.add(static_cast<uint64_t>(options.bucket_elements));
@@ -76,7 +77,8 @@ void agree_on_plan(comm::Communicator& dp, uint64_t hash) {
     if (hashes[rank] != hashes[0]) different += detail::concat(different.empty() ? "" : ", ", rank);
   }
   APUS_CHECK(different.empty(), ConfigError, "the ranks do not plan the same collectives: rank ", different,
-             " has other parameters (names, shapes, dtypes, requires_grad) or other engine options than rank 0; start "
+             " has other parameters (names, shapes, dtypes, requires_grad) or other engine options than rank "
+             "0; start "
              "all ranks with the same model and flags");
 }
 

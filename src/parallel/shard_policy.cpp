@@ -33,14 +33,16 @@ void ShardPolicy::check(int shard_ranks, int replicas) const {
              ": sharded parameters need sharded gradients and a sharded optimizer");
   APUS_CHECK(!grad_shard || opt_shard, ConfigError, "policy ", name,
              ": sharded gradients without a sharded optimizer update nothing but the own range");
-  APUS_CHECK(reduce == ReduceCadence::kStep || grad_shard, ConfigError, "policy ", name,
-             ": reducing in every micro-batch is for sharded gradients; whole ones add up first and travel once");
+  APUS_CHECK(
+      reduce == ReduceCadence::kStep || grad_shard, ConfigError, "policy ", name,
+      ": reducing in every micro-batch is for sharded gradients; whole ones add up first and travel once");
   APUS_CHECK(replicate == replicas, ConfigError, "policy ", name, " keeps ", replicate,
              " copies of the shards, but the mesh has dp_replicate ", replicas, "; make the two equal");
   const int backward = backward_ranks(shard_ranks);
-  APUS_CHECK(backward >= 1 && backward <= shard_ranks && shard_ranks % backward == 0, ConfigError, "policy ", name,
-             ": parameters are to be kept by ", backward, " ranks between forward and backward, which must divide the ",
-             shard_ranks, " ranks of dp_shard");
+  APUS_CHECK(backward >= 1 && backward <= shard_ranks && shard_ranks % backward == 0, ConfigError, "policy ",
+             name, ": parameters are to be kept by ", backward,
+             " ranks between forward and backward, which must divide the ", shard_ranks,
+             " ranks of dp_shard");
 }
 
 Zero3::Zero3(int secondary_partition) : ShardPolicy(fully_sharded("zero3")) {
@@ -55,7 +57,8 @@ Fsdp::Fsdp(const FsdpOptions& options) : ShardPolicy(fully_sharded("fsdp")) {
 }
 
 HybridFsdp::HybridFsdp(const HybridFsdpOptions& options) : ShardPolicy(fully_sharded("hybrid_fsdp")) {
-  APUS_CHECK(options.replicate >= 1, ConfigError, "hybrid sharding needs at least 1 copy, got ", options.replicate);
+  APUS_CHECK(options.replicate >= 1, ConfigError, "hybrid sharding needs at least 1 copy, got ",
+             options.replicate);
   replicate = options.replicate;
   reshard_after_forward = reshard_of(options.sharding, options.reshard_after_forward);
 }

@@ -13,8 +13,9 @@ std::vector<Recompute> choose_recompute(size_t blocks, const ShardedModelOptions
   if (!options.recompute_blocks) return std::vector<Recompute>(blocks, options.recompute);
   std::vector<Recompute> chosen(blocks, Recompute::kNone);
   for (const int64_t block : *options.recompute_blocks) {
-    APUS_CHECK(block >= 0 && static_cast<size_t>(block) < blocks, ConfigError, "recompute_blocks names block ", block,
-               ", but the model has ", blocks, " (0 to ", static_cast<int64_t>(blocks) - 1, ")");
+    APUS_CHECK(block >= 0 && static_cast<size_t>(block) < blocks, ConfigError,
+               "recompute_blocks names block ", block, ", but the model has ", blocks, " (0 to ",
+               static_cast<int64_t>(blocks) - 1, ")");
     chosen[static_cast<size_t>(block)] = options.recompute;
   }
   return chosen;
@@ -31,7 +32,8 @@ ShardedModel::ShardedModel(nn::CausalLm& model, const DataParallel& ranks, const
 ShardedModel::ShardedModel(nn::CausalLm& model, comm::Communicator& dp, const ShardedModelOptions& options)
     : ShardedModel(model, DataParallel::one_axis(dp), options) {}
 
-ShardedModel::ShardedModel(nn::CausalLm& model, const comm::DeviceMesh& mesh, const ShardedModelOptions& options)
+ShardedModel::ShardedModel(nn::CausalLm& model, const comm::DeviceMesh& mesh,
+                           const ShardedModelOptions& options)
     : ShardedModel(model, DataParallel::of(mesh), options) {}
 
 ShardedModel::~ShardedModel() = default;
@@ -45,8 +47,8 @@ at::Tensor ShardedModel::forward(const at::Tensor& tokens_T, nn::PassContext& co
     nn::PassContext pass = context;
     pass.light_tape = recompute_[index] == Recompute::kPartial;
     hidden_TD = units_.run(
-        index + 1, hidden_TD, [block, pass](const at::Tensor& hidden) { return block->forward(hidden, pass); },
-        recompute_[index]);
+        index + 1, hidden_TD,
+        [block, pass](const at::Tensor& hidden) { return block->forward(hidden, pass); }, recompute_[index]);
   }
   return hidden_TD;
 }
@@ -54,10 +56,11 @@ at::Tensor ShardedModel::forward(const at::Tensor& tokens_T, nn::PassContext& co
 at::Tensor ShardedModel::token_log_probs(const at::Tensor& hidden_MD, const at::Tensor& targets_M,
                                          const nn::PassContext& context) {
   const ops::TokenLogProbsOptions head{.chunk_tokens = options().head_chunk_tokens};
-  return units_.run(blocks_.size() + 1, hidden_MD, [this, context, targets_M, head](const at::Tensor& hidden) {
-    const at::Tensor normed = model_.final_norm(hidden, context);
-    return ops::token_log_probs(normed, model_.head_weight(), targets_M, head);
-  });
+  return units_.run(blocks_.size() + 1, hidden_MD,
+                    [this, context, targets_M, head](const at::Tensor& hidden) {
+                      const at::Tensor normed = model_.final_norm(hidden, context);
+                      return ops::token_log_probs(normed, model_.head_weight(), targets_M, head);
+                    });
 }
 
 }  // namespace apus::parallel

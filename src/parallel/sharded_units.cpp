@@ -33,6 +33,13 @@ std::vector<memory::ParamGroup*> pointers(const std::vector<std::unique_ptr<memo
   return result;
 }
 
+/// Gives floating leaves another dtype; those that have it stay as they are, mapped files among them.
+void round_leaves(const std::vector<memory::GroupParameter>& parameters, at::ScalarType dtype) {
+  for (const memory::GroupParameter& parameter : parameters) {
+    if (parameter.tensor.is_floating_point()) parameter.tensor.set_data(parameter.tensor.to(dtype));
+  }
+}
+
 void check_use(const ModelUnits& model, ModelUse use) {
   const bool trains = count_elements(model, true) > 0;
   APUS_CHECK(trains || use == ModelUse::kReference, ConfigError,
@@ -52,38 +59,41 @@ ShardedUnits::ShardedUnits(ModelUnits model, const DataParallel& ranks, const Sh
     for (const auto& parameter : model_.units[index].parameters) unit.parameters.push_back(parameter.tensor);
     units_.push_back(std::move(unit));
   }
-  const bool shards_trainable = this->shards_trainable(), shards_frozen = this->shards_frozen();
+  const Placement trainable = trainable_placement(), frozen = frozen_placement();
   agree_on_plan(*ranks_.dp, plan_hash(model_, options_));
-  build_groups(shards_trainable);
-  if (shards_frozen) build_frozen();
+  build_groups(trainable);
+  list_groups();
+  build_frozen(frozen);
   reducer_ = std::make_unique<GradReducer>(pointers(groups_), options_.policy, ranks_,
                                            GradReducerOptions{.reduce_dtype = options_.reduce_dtype,
                                                               .overlap = options_.overlap_comm,
                                                               .deterministic = options_.deterministic});
-  if (shards_trainable || shards_frozen) build_gatherer();
+  if (trainable == Placement::kSharded || frozen == Placement::kSharded) build_gatherer();
   runner_ = std::make_unique<BlockRunner>(reducer_->sink(), gatherer_.get());
   update_ = std::make_unique<StepUpdate>(pointers(groups_), ranks_, options_);
 }
 
 ShardedUnits::~ShardedUnits() = default;
 
-bool ShardedUnits::shards_trainable() const {
-  if (options_.trainable == Placement::kReplicated) return false;
-  if (options_.trainable == Placement::kSharded) {
-    APUS_CHECK(options_.policy.param_shard, ConfigError, "policy ", options_.policy.name,
+Placement ShardedUnits::trainable_placement() const {
+  if (options_.trainable != Placement::kByPolicy) {
+    APUS_CHECK(options_.trainable == Placement::kReplicated || options_.policy.param_shard, ConfigError,
+               "policy ", options_.policy.name,
                " does not shard parameters, so trainable ones cannot be placed sharded; use zero3 or fsdp");
-    return true;
+    return options_.trainable;
   }
   // Adapters are small and used by every unit: one group, whole on every rank.
-  return options_.policy.param_shard && count_elements(model_, true) * 4 > count_elements(model_, false);
+  const bool adapters = count_elements(model_, true) * 4 <= count_elements(model_, false);
+  return options_.policy.param_shard && !adapters ? Placement::kSharded : Placement::kReplicated;
 }
 
-bool ShardedUnits::shards_frozen() const {
-  if (options_.frozen == Placement::kByPolicy) return options_.policy.param_shard;
-  return options_.frozen == Placement::kSharded;
+Placement ShardedUnits::frozen_placement() const {
+  if (options_.frozen != Placement::kByPolicy) return options_.frozen;
+  return options_.policy.param_shard ? Placement::kSharded : Placement::kReplicated;
 }
 
-void ShardedUnits::build_groups(bool sharded) {
+void ShardedUnits::build_groups(Placement placement) {
+  const bool sharded = placement == Placement::kSharded;
   for (auto& parameters : plan_groups(model_, sharded ? 1 : options_.bucket_elements)) {
     memory::ParamGroupOptions group{.name = detail::concat("group", groups_.size()),
                                     .rank = ranks_.shard->rank(),
@@ -93,18 +103,25 @@ void ShardedUnits::build_groups(bool sharded) {
                                     .shard_gradients = options_.policy.grad_shard || options_.deterministic,
                                     .compute_dtype = options_.compute_dtype,
                                     .grad_dtype = options_.grad_accum_dtype};
-    if (sharded) group.name = detail::concat("group", groups_.size(), " (", model_.units[parameters[0].unit].name, ")");
+    if (sharded)
+      group.name = detail::concat("group", groups_.size(), " (", model_.units[parameters[0].unit].name, ")");
     if (options_.initial_values == InitialValues::kRankZero) {
-      group.agree_on_values = [this](const at::Tensor& values) { waited_.wait(*ranks_.dp->broadcast(values, 0)); };
+      group.agree_on_values = [this](const at::Tensor& values) {
+        waited_.wait(*ranks_.dp->broadcast(values, 0));
+      };
     }
     groups_.push_back(std::make_unique<memory::ParamGroup>(std::move(parameters), group));
   }
 }
 
-void ShardedUnits::build_frozen() {
+void ShardedUnits::build_frozen(Placement placement) {
   auto units = frozen_parameters(model_);
   for (size_t index = 0; index < units.size(); ++index) {
     if (units[index].empty()) continue;
+    if (placement == Placement::kReplicated) {
+      if (options_.frozen_dtype) round_leaves(units[index], *options_.frozen_dtype);
+      continue;
+    }
     frozen_.push_back(std::make_unique<memory::FrozenGroup>(
         std::move(units[index]),
         memory::FrozenGroupOptions{.name = detail::concat("frozen ", model_.units[index].name),
@@ -117,12 +134,14 @@ void ShardedUnits::build_frozen() {
 void ShardedUnits::build_gatherer() {
   std::vector<GatherUnit> plan(units_.size());
   std::unordered_map<const void*, size_t> owner;  // of each sharded parameter
-  const auto own = [&](size_t unit, memory::ShardedBuffer* buffer, const std::vector<memory::GroupParameter>& all) {
+  const auto own = [&](size_t unit, memory::ShardedBuffer* buffer,
+                       const std::vector<memory::GroupParameter>& all) {
     plan[unit].buffers.push_back(buffer);
     for (const auto& parameter : all) owner[parameter.tensor.unsafeGetTensorImpl()] = unit;
   };
   for (const auto& group : groups_) {
-    if (group->buffer()) own(static_cast<size_t>(group->parameters()[0].unit), group->buffer(), group->parameters());
+    if (group->buffer())
+      own(static_cast<size_t>(group->parameters()[0].unit), group->buffer(), group->parameters());
   }
   for (size_t index = 0; index < frozen_.size(); ++index) {
     own(frozen_unit_[index], &frozen_[index]->buffer(), frozen_[index]->parameters());
@@ -144,9 +163,28 @@ void ShardedUnits::build_gatherer() {
                       .poison = options_.poison_released});
 }
 
+/// Which groups hold the parameters of each unit.
+void ShardedUnits::list_groups() {
+  std::unordered_map<const void*, size_t> group_of;
+  for (size_t index = 0; index < groups_.size(); ++index) {
+    for (const auto& parameter : groups_[index]->parameters()) {
+      group_of[parameter.tensor.unsafeGetTensorImpl()] = index;
+    }
+  }
+  for (const Unit& unit : units_) {
+    std::set<size_t> groups;
+    for (const at::Tensor& parameter : unit.parameters) {
+      const auto found = group_of.find(parameter.unsafeGetTensorImpl());
+      if (found != group_of.end()) groups.insert(found->second);
+    }
+    unit_groups_.emplace_back(groups.begin(), groups.end());
+  }
+}
+
 at::Tensor ShardedUnits::run(size_t unit, const at::Tensor& input, BlockRunner::Function function,
                              Recompute recompute) {
   APUS_CHECK(unit < units_.size(), ConfigError, "unit ", unit, " of ", units_.size(), " does not exist");
+  for (const size_t group : unit_groups_[unit]) update_->wait_gather(group);
   return runner_->run(units_[unit], input, recompute, std::move(function));
 }
 
@@ -161,6 +199,7 @@ void ShardedUnits::backward(const at::Tensor& loss, MicroBatchPlace place) {
 double ShardedUnits::update(const UpdateOptions& options) {
   APUS_CHECK(options_.use == ModelUse::kTraining, ConfigError, "a reference model has nothing to update");
   at::NoGradGuard no_grad;
+  finish_update();
   const double norm = update_->norm();
   if (std::isfinite(norm)) {
     ++updates_;
@@ -168,15 +207,19 @@ double ShardedUnits::update(const UpdateOptions& options) {
     const double clip = clips ? options.max_grad_norm / (norm + 1e-6) : 1.0;
     if (gatherer_) gatherer_->reset();
     update_->apply(options, clip, updates_);
-    update_->gather_parameters();
+    update_->start_gathers();
+    if (!options_.overlap_comm) finish_update();
   }
   for (const auto& group : groups_) group->reset_grads();
   return norm;
 }
 
+void ShardedUnits::finish_update() { update_->wait_gathers(); }
+
 double ShardedUnits::comm_wait_ms() const {
   const double gathers = gatherer_ ? gatherer_->waited().milliseconds() : 0.0;
-  return gathers + reducer_->waited().milliseconds() + update_->waited().milliseconds() + waited_.milliseconds();
+  return gathers + reducer_->waited().milliseconds() + update_->waited().milliseconds() +
+         waited_.milliseconds();
 }
 
 int64_t ShardedUnits::trainable_elements() const {
@@ -187,6 +230,7 @@ int64_t ShardedUnits::trainable_elements() const {
 
 std::vector<nn::NamedParameter> ShardedUnits::gather_masters() {
   at::NoGradGuard no_grad;
+  finish_update();
   std::vector<nn::NamedParameter> result;
   for (const auto& group : groups_) {
     at::Tensor full;
@@ -201,7 +245,8 @@ std::vector<nn::NamedParameter> ShardedUnits::gather_masters() {
     for (size_t index = 0; index < group->parameters().size(); ++index) {
       const memory::GroupParameter& parameter = group->parameters()[index];
       const auto range = group->layout().range_of(static_cast<int64_t>(index));
-      result.push_back({parameter.name, full.slice(0, range.begin, range.end).view(parameter.tensor.sizes())});
+      result.push_back(
+          {parameter.name, full.slice(0, range.begin, range.end).view(parameter.tensor.sizes())});
     }
   }
   return result;
@@ -219,13 +264,16 @@ std::vector<nn::NamedParameter> ShardedUnits::gather_all() {
       const memory::GroupParameter& parameter = group->parameters()[index];
       done.insert(parameter.tensor.unsafeGetTensorImpl());
       const int64_t begin = group->layout().range_of(static_cast<int64_t>(index)).begin;
-      const at::Tensor values = bytes.slice(0, begin, begin + static_cast<int64_t>(parameter.tensor.nbytes()));
-      result.push_back({parameter.name, values.view(parameter.tensor.scalar_type()).view(parameter.tensor.sizes())});
+      const at::Tensor values =
+          bytes.slice(0, begin, begin + static_cast<int64_t>(parameter.tensor.nbytes()));
+      result.push_back(
+          {parameter.name, values.view(parameter.tensor.scalar_type()).view(parameter.tensor.sizes())});
     }
   }
   for (const ModelUnit& unit : model_.units) {
     for (const nn::NamedParameter& parameter : unit.parameters) {
-      if (parameter.tensor.requires_grad() || !done.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
+      if (parameter.tensor.requires_grad() || !done.insert(parameter.tensor.unsafeGetTensorImpl()).second)
+        continue;
       result.push_back(parameter);
     }
   }
@@ -233,11 +281,14 @@ std::vector<nn::NamedParameter> ShardedUnits::gather_all() {
 }
 
 std::vector<GroupState> ShardedUnits::optimizer_states() {
+  finish_update();
   std::vector<GroupState> result;
   for (const auto& group : groups_) {
     const memory::ElementRange owned = group->owned_range();
     const int64_t shift = group->update_range().begin;
-    const auto own = [&](const at::Tensor& states) { return states.slice(0, owned.begin - shift, owned.end - shift); };
+    const auto own = [&](const at::Tensor& states) {
+      return states.slice(0, owned.begin - shift, owned.end - shift);
+    };
     result.push_back({.group = detail::concat("group", result.size()),
                       .layout_fingerprint = group->layout().fingerprint(),
                       .padded_elements = group->layout().padded_elements(),
@@ -252,6 +303,7 @@ std::vector<GroupState> ShardedUnits::optimizer_states() {
 void ShardedUnits::load_finished(int64_t updates) {
   at::NoGradGuard no_grad;
   updates_ = updates;
+  finish_update();
   if (gatherer_) gatherer_->reset();
   for (const auto& group : groups_) {
     const memory::ElementRange owned = group->owned_range();
@@ -262,7 +314,8 @@ void ShardedUnits::load_finished(int64_t updates) {
     }
     group->publish_masters();
   }
-  update_->gather_parameters();
+  update_->start_gathers();
+  finish_update();
 }
 
 }  // namespace apus::parallel

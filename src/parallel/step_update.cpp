@@ -64,7 +64,9 @@ std::vector<double> StepUpdate::owned_block_sums(const GroupPlan& plan) const {
   return block_sums_of_squares(plan.group->owned_grad(), runs);
 }
 
-double StepUpdate::norm() { return std::sqrt(deterministic_ ? sum_in_order() : sum_over_ranks()); }
+double StepUpdate::norm() {
+  return std::sqrt(deterministic_ ? sum_in_order() : sum_over_ranks());
+}
 
 double StepUpdate::sum_over_ranks() {
   double sum = 0.0;
@@ -102,7 +104,8 @@ void StepUpdate::apply(const UpdateOptions& options, double clip, int64_t step) 
   for (const GroupPlan& plan : plans_) update_group(plan, options, clip, step);
 }
 
-void StepUpdate::update_group(const GroupPlan& plan, const UpdateOptions& options, double clip, int64_t step) {
+void StepUpdate::update_group(const GroupPlan& plan, const UpdateOptions& options, double clip,
+                              int64_t step) {
   memory::ParamGroup& group = *plan.group;
   const memory::ElementRange updated = group.update_range();
   std::vector<optim::Segment> segments;
@@ -125,12 +128,23 @@ void StepUpdate::update_group(const GroupPlan& plan, const UpdateOptions& option
                     {.clip_factor = at::full({1}, clip, at::kFloat)});
 }
 
-void StepUpdate::gather_parameters() {
-  for (const GroupPlan& plan : plans_) {
-    const memory::ParamGroup& group = *plan.group;
+void StepUpdate::start_gathers() {
+  gathers_.resize(plans_.size());
+  for (size_t index = plans_.size(); index-- > 0;) {  // groups stand last unit first
+    const memory::ParamGroup& group = *plans_[index].group;
     if (group.buffer() || !group.options().shard_optimizer || group.layout().padded_elements() == 0) continue;
-    waited_.wait(*ranks_.shard->all_gather(group.flat_params(), group.own_params()));
+    gathers_[index] = ranks_.shard->all_gather(group.flat_params(), group.own_params());
   }
+}
+
+void StepUpdate::wait_gather(size_t group) {
+  if (group >= gathers_.size() || !gathers_[group]) return;
+  waited_.wait(*gathers_[group]);
+  gathers_[group].reset();
+}
+
+void StepUpdate::wait_gathers() {
+  for (size_t index = gathers_.size(); index-- > 0;) wait_gather(index);
 }
 
 }  // namespace apus::parallel

@@ -23,14 +23,14 @@ struct APUS_API FrozenGroupOptions {
   std::optional<at::ScalarType> compute_dtype;
 };
 
-/// Frozen parameters of a unit as one byte buffer of mixed dtypes, cut over the ranks and gathered in one call.
+/// Frozen parameters of a unit as one byte buffer of mixed dtypes, cut over the ranks and gathered in one
+/// call.
 ///
 /// Construction copies only the own range out of the leaves (which may be mappings of a file: nothing else of
 /// it is read) and makes every leaf a view of the gathered form (set_data: the leaf object stays). Each
-/// parameter starts at a multiple of 256 bytes, so no element is cut; quantised weights are bytes like others.
-/// No gradient, no master, never reduced.
-/// Memory:      bytes/world on a rank.
-/// Throws:      ShapeError if a tensor requires a gradient, or devices differ.
+/// parameter starts at a multiple of 256 bytes, so no element is cut; quantised weights are bytes like
+/// others. No gradient, no master, never reduced. Memory:      bytes/world on a rank. Throws:      ShapeError
+/// if a tensor requires a gradient, or devices differ.
 class APUS_API FrozenGroup final {
  public:
   FrozenGroup(std::vector<GroupParameter> parameters, const FrozenGroupOptions& options);

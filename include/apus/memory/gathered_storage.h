@@ -17,7 +17,8 @@ namespace apus::memory {
 /// storage and not the memory, so a backward reads whatever slot is installed by then.
 /// Writing into the slot through its own tensor does not touch the views' version counters.
 /// Threads:     one thread at a time.
-/// Throws:      while nothing is installed, every read or write of a view's elements throws c10::Error with the
+/// Throws:      while nothing is installed, every read or write of a view's elements throws c10::Error with
+/// the
 ///              message given at construction; sizes, dtype and views of views stay available.
 class APUS_API GatheredStorage final {
  public:

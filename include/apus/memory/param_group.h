@@ -34,9 +34,9 @@ struct APUS_API ParamGroupOptions {
   std::optional<at::ScalarType> compute_dtype;
   /// Of gradient buffers and accumulators: fp32 or bf16.
   at::ScalarType grad_dtype = at::kFloat;
-  /// Called with consecutive pieces of the flat initial values, in the dtype they come in, before they are taken:
-  /// a broadcast makes ranks agree on them. Empty: each rank reads what it keeps from its own leaves, and
-  /// nothing else of them.
+  /// Called with consecutive pieces of the flat initial values, in the dtype they come in, before they are
+  /// taken: a broadcast makes ranks agree on them. Empty: each rank reads what it keeps from its own leaves,
+  /// and nothing else of them.
   std::function<void(const at::Tensor&)> agree_on_values;
 };
 
@@ -50,9 +50,10 @@ enum class GradState {
 
 /// Trainable parameters that share block range, dtype and reduction axes, in flat buffers.
 ///
-/// Construction takes the values of the user's leaves as masters, rounds them into the compute dtype and makes
-/// every leaf a view of the group's parameters (set_data: the leaf object, its name in user code and its
-/// requires_grad stay). Values pass in pieces of kPieceElements: the flat initial values never exist whole.
+/// Construction takes the values of the user's leaves as masters, rounds them into the compute dtype and
+/// makes every leaf a view of the group's parameters (set_data: the leaf object, its name in user code and
+/// its requires_grad stay). Values pass in pieces of kPieceElements: the flat initial values never exist
+/// whole.
 ///
 /// Buffers: parameters in the compute dtype, [G], or [G/n] and a gathered form that comes and goes (see
 /// ShardedBuffer); the full gradient [G], alive only while it is being filled and reduced where gradients

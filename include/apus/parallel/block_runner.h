@@ -29,13 +29,12 @@ struct APUS_API Unit {
 /// Runs units of a model under one tape node each: the one mechanism behind gathering, prefetch, gradient
 /// reduction and recompute (offload and pipeline boundaries hook in at the same places).
 ///
-/// Forward gathers the unit's parameters, runs it on a detached input and releases them. Backward gathers them
-/// again, recomputes if told to, and releases them before the gradients go on. Parameters are not inputs of the
-/// node: in backward the inner tape gives their gradients, which go to the GradSink in the order in which the
-/// unit lists them, and only the input's gradient travels on. An input that needs no gradient (a frozen
-/// embedding's output) gets none computed. Without grad mode, or with nothing to train at or below the unit, it
-/// is called plainly (gathered and released all the same).
-/// Stream:      the current stream.
+/// Forward gathers the unit's parameters, runs it on a detached input and releases them. Backward gathers
+/// them again, recomputes if told to, and releases them before the gradients go on. Parameters are not inputs
+/// of the node: in backward the inner tape gives their gradients, which go to the GradSink in the order in
+/// which the unit lists them, and only the input's gradient travels on. An input that needs no gradient (a
+/// frozen embedding's output) gets none computed. Without grad mode, or with nothing to train at or below the
+/// unit, it is called plainly (gathered and released all the same). Stream:      the current stream.
 /// Determinism: recompute gives the bits of the first forward (units depend on nothing but their inputs).
 class APUS_API BlockRunner final {
  public:
@@ -48,9 +47,9 @@ class APUS_API BlockRunner final {
 
   at::Tensor run(const Unit& unit, const at::Tensor& input, Recompute recompute, Function function);
 
-  /// Ends a micro-batch's backward: units that were recorded and that no gradient reached (a loss without a tape)
-  /// are gathered, released and reported to the sink with zeros, in the order in which backward would have run
-  /// them: this rank makes the collectives that its peers make.
+  /// Ends a micro-batch's backward: units that were recorded and that no gradient reached (a loss without a
+  /// tape) are gathered, released and reported to the sink with zeros, in the order in which backward would
+  /// have run them: this rank makes the collectives that its peers make.
   void finish_backward();
 
  private:

@@ -16,7 +16,8 @@ namespace apus::parallel {
 
 /// Where parameters live between passes.
 enum class Placement {
-  /// As the policy says: sharded under param_shard. Trainable parameters that are at most a quarter of the frozen
+  /// As the policy says: sharded under param_shard. Trainable parameters that are at most a quarter of the
+  /// frozen
   /// ones (adapters) are replicated under every policy, in one group.
   kByPolicy,
   kReplicated,
@@ -26,7 +27,7 @@ enum class Placement {
 /// Which values training starts from.
 enum class InitialValues {
   kRankZero,  ///< rank 0's trainable parameters are broadcast
-  kOwn,       ///< each rank reads what it keeps from its own leaves, which are equal (files): nothing else is read
+  kOwn,  ///< each rank reads what it keeps from its own leaves, which are equal (files): nothing else is read
 };
 
 /// What a sharded model is for.
@@ -45,15 +46,16 @@ struct APUS_API ParameterSettings {
   double norm_weight = 1.0;
 };
 
-/// How a model is run and cut over the data-parallel ranks.
+/// How a model is run and cut over the data-parallel ranks. recompute, recompute_blocks and head_chunk_tokens act in
+/// ShardedModel; a user of ShardedUnits says so at each run().
 struct APUS_API ShardedModelOptions {
   ShardPolicy policy = Zero2{};
   /// For the blocks; embedding and head keep their tape.
   Recompute recompute = Recompute::kBlock;
   /// Blocks (by index) that `recompute` applies to; absent: all.
   std::optional<std::vector<int64_t>> recompute_blocks;
-  /// Trainable parameters of neighbouring units share a group (one collective) up to this many elements, where
-  /// parameters are not sharded.
+  /// Trainable parameters of neighbouring units share a group (one collective) up to this many elements,
+  /// where parameters are not sharded.
   int64_t bucket_elements = 200'000'000;
   /// Dtype of trainable parameters in a pass; absent = as they come. Masters keep the values that came.
   std::optional<at::ScalarType> compute_dtype;
@@ -71,9 +73,9 @@ struct APUS_API ShardedModelOptions {
   ModelUse use = ModelUse::kTraining;
   /// Reductions run beside backward and gathers ahead of use; false: each is waited for where it starts.
   bool overlap_comm = true;
-  /// The same bits under every policy for the same world, micro-batches, device kind and versions: gradients reduce
-  /// after every micro-batch by all_to_all and a sum in rank order over all data-parallel ranks; the norm's
-  /// block sums are gathered and added in order. More traffic: see docs/design/engine.md.
+  /// The same bits under every policy for the same world, micro-batches, device kind and versions: gradients
+  /// reduce after every micro-batch by all_to_all and a sum in rank order over all data-parallel ranks; the
+  /// norm's block sums are gathered and added in order. More traffic: see docs/design/engine.md.
   bool deterministic = false;
   /// Per parameter; empty: the defaults.
   std::function<ParameterSettings(const nn::NamedParameter&)> settings;

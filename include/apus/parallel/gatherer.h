@@ -26,8 +26,8 @@ struct APUS_API GatherUnit {
 
 /// How units are gathered.
 struct APUS_API GathererOptions {
-  /// Ranks that keep a unit's parameters between forward and backward: all of the axis, 1 (every rank whole), or
-  /// a divisor (each so many neighbours a copy).
+  /// Ranks that keep a unit's parameters between forward and backward: all of the axis, 1 (every rank whole),
+  /// or a divisor (each so many neighbours a copy).
   int backward_ranks = 0;
   /// Start the next unit's gather before this one is waited for.
   bool prefetch = true;
@@ -37,10 +37,12 @@ struct APUS_API GathererOptions {
 
 /// Gathers units' parameters before they run and releases them behind, with the next unit's under way.
 ///
-/// Order:       unit i's forward starts the gather of i+1, its backward that of the unit that was recorded before it.
-///              What is started, waited for and released depends on the order of calls alone, never on data or
-///              time: all ranks make the same calls, so they start the same collectives.
-/// Slots:       two for the units that share them, so at most two such units are gathered at a time (as many as
+/// Order:       unit i's forward starts the gather of i+1, its backward that of the unit that was recorded
+/// before it.
+///              What is started, waited for and released depends on the order of calls alone, never on data
+///              or time: all ranks make the same calls, so they start the same collectives.
+/// Slots:       two for the units that share them, so at most two such units are gathered at a time (as many
+/// as
 ///              there are units where backward_ranks is 1); units with own_slot have one each, which is
 ///              freed with their release.
 /// Collectives: all_gather of a buffer's bytes over `shard`, or in backward over a part of it.
@@ -75,14 +77,14 @@ class APUS_API Gatherer final {
   Hold forward(size_t unit);
   /// The same before its backward, with `next`, the unit whose backward follows, if one does.
   Hold backward(size_t unit, std::optional<size_t> next);
-  /// True if the unit's parameters stay gathered from its forward to its backward: the last two units, or all where
-  /// backward_ranks is 1.
+  /// True if the unit's parameters stay gathered from its forward to its backward: the last two units, or all
+  /// where backward_ranks is 1.
   bool keeps_for_backward(size_t unit) const;
   /// After a taped forward of a unit that is not kept: takes the secondary range, if there are such.
   void keep_secondary(size_t unit);
 
-  /// Waits for what is under way and releases everything, held or not: before parameters change, so that nobody reads
-  /// old values. Earlier Holds end without effect.
+  /// Waits for what is under way and releases everything, held or not: before parameters change, so that
+  /// nobody reads old values. Earlier Holds end without effect.
   void reset();
 
   /// How long the host has waited for gathers.

@@ -27,13 +27,14 @@ struct APUS_API GradReducerOptions {
 
 /// Sums the groups' gradients over the data-parallel ranks as they complete, under a ShardPolicy.
 ///
-/// Collectives: with grad_shard one reduce_scatter of gG bytes a group and reduction (every micro-batch, or the
+/// Collectives: with grad_shard one reduce_scatter of gG bytes a group and reduction (every micro-batch, or
+/// the
 ///              last); otherwise in the last micro-batch one all_reduce, or with opt_shard one
-///              reduce_scatter into the own range of the full gradient. Then, in the last micro-batch and with
-///              replicas, one all_reduce of what the rank holds (4G/n where gradients are sharded).
-///              Deterministic: one all_to_all of gG x replicas bytes over dp a group and micro-batch; in the last
-///              one, where the optimizer is replicated, an all_gather of the accumulator.
-///              Groups in list order on every rank, whatever the data: the GradSink sees to that.
+///              reduce_scatter into the own range of the full gradient. Then, in the last micro-batch and
+///              with replicas, one all_reduce of what the rank holds (4G/n where gradients are sharded).
+///              Deterministic: one all_to_all of gG x replicas bytes over dp a group and micro-batch; in the
+///              last one, where the optimizer is replicated, an all_gather of the accumulator. Groups in list
+///              order on every rank, whatever the data: the GradSink sees to that.
 /// Memory:      full gradients of kMaxInFlight groups that are being reduced and of those that backward is
 ///              filling; on Gloo one more for each reduction in flight (reduce_scatter's receive buffer);
 ///              with another reduce_dtype the copy that travels.

@@ -33,8 +33,8 @@ struct APUS_API ModelUnits {
 /// Reads the units from a model: embedding, blocks, head.
 APUS_API ModelUnits model_units(nn::CausalLm& model);
 
-/// The trainable parameters, each in the first unit that uses it, in groups, last unit first (the order in which
-/// gradients complete; a weight with several uses completes where it is used first).
+/// The trainable parameters, each in the first unit that uses it, in groups, last unit first (the order in
+/// which gradients complete; a weight with several uses completes where it is used first).
 ///
 /// Neighbouring units share a group while it stays within `bucket_elements` (a unit is never split, so one
 /// larger than that is a group of its own) and while the dtype is the same.

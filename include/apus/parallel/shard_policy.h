@@ -17,10 +17,10 @@ enum class ReduceCadence {
 /// Which states are cut over the ranks of dp_shard, and what travels when: one description for every
 /// data-parallel strategy. The named strategies below are constructions of it; any consistent filling works.
 ///
-/// In the strategies' contracts: n ranks in dp_shard, a micro-batches a step, G padded elements of a group (its
-/// parameters each to 128, its units to 1,024, the whole to n x 1,024), P trainable parameters, size = bytes of
-/// the compute dtype, F bytes of frozen parameters. Bytes are what a rank hands over: the input of a reduction,
-/// the output of an all_gather. One group is a bucket of neighbouring units (ShardedModelOptions::
+/// In the strategies' contracts: n ranks in dp_shard, a micro-batches a step, G padded elements of a group
+/// (its parameters each to 128, its units to 1,024, the whole to n x 1,024), P trainable parameters, size =
+/// bytes of the compute dtype, F bytes of frozen parameters. Bytes are what a rank hands over: the input of a
+/// reduction, the output of an all_gather. One group is a bucket of neighbouring units (ShardedModelOptions::
 /// bucket_elements), or one unit where parameters are sharded; adapters of a whole model are a bucket under
 /// every policy. All sums and masters are fp32 unless the options say otherwise (g = bytes of reduce_dtype).
 struct APUS_API ShardPolicy {
@@ -34,8 +34,8 @@ struct APUS_API ShardPolicy {
   bool opt_shard = false;
   /// Copies of the shards: the mesh's dp_replicate.
   int replicate = 1;
-  /// param_shard only. Between a unit's forward and its backward the parameters are kept by: true: all ranks of
-  /// dp_shard, a range each; false: every rank whole; a number m: each m neighbouring ranks, a range each
+  /// param_shard only. Between a unit's forward and its backward the parameters are kept by: true: all ranks
+  /// of dp_shard, a range each; false: every rank whole; a number m: each m neighbouring ranks, a range each
   /// (FSDP2's reshard_after_forward as a number, ZeRO++'s secondary partition).
   std::variant<bool, int> reshard_after_forward = true;
   /// kStep keeps whole gradients in fp32 during the step, for 1/a of the traffic.
@@ -60,7 +60,8 @@ struct APUS_API Ddp : ShardPolicy {
 
 /// ZeRO stage 1: masters and moments cut over the ranks.
 ///
-/// Collectives: per step one reduce_scatter of gG bytes a group, after the last micro-batch, and one all_gather of
+/// Collectives: per step one reduce_scatter of gG bytes a group, after the last micro-batch, and one
+/// all_gather of
 ///              G size bytes a group, after the update.
 /// Memory:      P size + 4P gradients + (8 (+ 4 where size < 4)) P / n + F.
 /// Source:      Rajbhandari et al., ZeRO, SC 2020, section 5.1.
@@ -84,16 +85,18 @@ struct APUS_API Zero2 : ShardPolicy {
 /// ZeRO stage 3: parameters too. A unit's parameters are gathered before its forward and again before its
 /// backward, with the next unit's under way meanwhile.
 ///
-/// Collectives: per micro-batch a reduce_scatter of gG bytes a group, and all_gathers of each unit's parameters in
-///              forward and in backward (G size, frozen ones their padded bytes); the last block and the head are
-///              gathered once, as they are kept from forward to backward. Nothing after the update. A trainable
-///              group that is not sharded (adapters) behaves as under Zero2.
+/// Collectives: per micro-batch a reduce_scatter of gG bytes a group, and all_gathers of each unit's
+/// parameters in
+///              forward and in backward (G size, frozen ones their padded bytes); the last block and the head
+///              are gathered once, as they are kept from forward to backward. Nothing after the update. A
+///              trainable group that is not sharded (adapters) behaves as under Zero2.
 /// Memory:      (size + 4 + 8 (+ 4 where size < 4)) P / n + F / n + two slots of the largest block
 ///              + embedding and head while they are gathered + one unit of 4 bytes an element (gradient).
 /// Source:      Rajbhandari et al., ZeRO, SC 2020, section 5.3; partitions of ZeRO++ (Wang et al., 2023) by
 ///              secondary_partition. Deviation: the secondary partition is bf16 or fp32, not quantised.
 struct APUS_API Zero3 : ShardPolicy {
-  /// `secondary_partition`: zero_hpz_partition_size; ranks that keep a second copy for backward among them; 1 = none.
+  /// `secondary_partition`: zero_hpz_partition_size; ranks that keep a second copy for backward among them; 1
+  /// = none.
   explicit Zero3(int secondary_partition = 1);
 };
 
@@ -112,7 +115,8 @@ struct APUS_API FsdpOptions {
 
 /// Fully sharded data parallelism: Zero3 under FSDP's names, and with its choices between memory and traffic.
 ///
-/// Collectives: as Zero3; with reshard_after_forward false (or kShardGradOp) no gathers in backward; with m, those of
+/// Collectives: as Zero3; with reshard_after_forward false (or kShardGradOp) no gathers in backward; with m,
+/// those of
 ///              backward go over m neighbouring ranks.
 /// Memory:      as Zero3; with false + all blocks' gathered parameters between forward and backward; with m
 ///              + the parameters' bytes / m there.
@@ -129,7 +133,8 @@ struct APUS_API HybridFsdpOptions {
   std::variant<bool, int> reshard_after_forward = true;
 };
 
-/// Hybrid sharding: Fsdp inside each of `replicate` groups of ranks (a machine, say), data parallelism between them.
+/// Hybrid sharding: Fsdp inside each of `replicate` groups of ranks (a machine, say), data parallelism
+/// between them.
 ///
 /// Collectives: as Fsdp over the n ranks of dp_shard; per step one all_reduce of 4G/n bytes a group over
 ///              dp_replicate, in the last micro-batch.

@@ -18,11 +18,10 @@ namespace apus::parallel {
 /// A causal language model on the engine: embedding, blocks and head as the units of ShardedUnits, whose
 /// contract holds here.
 ///
-/// A step is: forward(), token_log_probs(), a loss, backward() for each of the step's micro-batches, then update().
-/// Every rank runs the same number of micro-batches; one without rows runs an empty batch.
-/// Under ModelUse::kReference it only runs, without gradients: backward() and update() throw.
-/// The model and the communicators must outlive this object.
-/// Collectives, Determinism, Throws: as ShardedUnits.
+/// A step is: forward(), token_log_probs(), a loss, backward() for each of the step's micro-batches, then
+/// update(). Every rank runs the same number of micro-batches; one without rows runs an empty batch. Under
+/// ModelUse::kReference it only runs, without gradients: backward() and update() throw. The model and the
+/// communicators must outlive this object. Collectives, Determinism, Throws: as ShardedUnits.
 class APUS_API ShardedModel final {
  public:
   /// All ranks of `dp` shard.
@@ -50,6 +49,7 @@ class APUS_API ShardedModel final {
   /// See ShardedUnits.
   void backward(const at::Tensor& loss, MicroBatchPlace place) { units_.backward(loss, place); }
   double update(const UpdateOptions& options) { return units_.update(options); }
+  void finish_update() { units_.finish_update(); }
   int64_t updates() const { return units_.updates(); }
   double comm_wait_ms() const { return units_.comm_wait_ms(); }
   int64_t trainable_elements() const { return units_.trainable_elements(); }

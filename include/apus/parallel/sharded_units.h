@@ -33,19 +33,21 @@ struct APUS_API GroupState {
   at::Tensor master, exp_avg, exp_avg_sq;
 };
 
-/// The engine: units of any model, written for one device, trained over data-parallel ranks under a ShardPolicy.
+/// The engine: units of any model, written for one device, trained over data-parallel ranks under a
+/// ShardPolicy.
 ///
-/// A unit is a list of parameters and, at run(), a function from tensor to tensor that reads them: layers of a
-/// torch::nn::Module, blocks of an own model. ShardedModel is this for a nn::CausalLm.
-/// A step is: run() of the units in order, a loss, backward() for each of the step's micro-batches, then update().
-/// Every rank makes the same calls; one without rows passes empty batches.
-/// Construction takes the parameters with requires_grad as trainable and makes the leaves views of the engine's
-/// buffers. Outside of run() a sharded parameter has no values: touching it throws c10::Error, which names the
-/// unit. Modules, parameters and communicators must outlive this object.
-/// Collectives: construction: one all_gather of 8 bytes (the plan's hash); with InitialValues::kRankZero a
-///              broadcast of the trainable parameters. run() and backward(): as the policy says. update(): the norm,
-///              then as the policy says (StepUpdate).
-/// Determinism: run-to-run, for the same world and micro-batches; ShardedModelOptions::deterministic makes bits
+/// A unit is a list of parameters and, at run(), a function from tensor to tensor that reads them: layers of
+/// a torch::nn::Module, blocks of an own model. ShardedModel is this for a nn::CausalLm. A step is: run() of
+/// the units in order, a loss, backward() for each of the step's micro-batches, then update(). Every rank
+/// makes the same calls; one without rows passes empty batches. Construction takes the parameters with
+/// requires_grad as trainable and makes the leaves views of the engine's buffers. Outside of run() a sharded
+/// parameter has no values: touching it throws c10::Error, which names the unit. Modules, parameters and
+/// communicators must outlive this object. Collectives: construction: one all_gather of 8 bytes (the plan's
+/// hash); with InitialValues::kRankZero a
+///              broadcast of the trainable parameters. run() and backward(): as the policy says. update():
+///              the norm, then as the policy says (StepUpdate).
+/// Determinism: run-to-run, for the same world and micro-batches; ShardedModelOptions::deterministic makes
+/// bits
 ///              independent of the policy.
 /// Throws:      ConfigError if an option does not fit, or ranks plan differently; CommError from collectives.
 class APUS_API ShardedUnits final {
@@ -59,7 +61,8 @@ class APUS_API ShardedUnits final {
   const DataParallel& ranks() const { return ranks_; }
   size_t size() const { return units_.size(); }
 
-  /// Runs unit `unit` (its ordinal) on `input`; differentiable in it. `recompute` kNone unless told otherwise.
+  /// Runs unit `unit` (its ordinal) on `input`; differentiable in it. `recompute` kNone unless told
+  /// otherwise.
   at::Tensor run(size_t unit, const at::Tensor& input, BlockRunner::Function function,
                  Recompute recompute = Recompute::kNone);
 
@@ -69,7 +72,13 @@ class APUS_API ShardedUnits final {
 
   /// Clips, updates, gathers. Returns the gradient norm before clipping; the same on every rank.
   /// A norm that is not finite changes nothing; the caller decides.
+  /// Parameters that every rank holds whole and updates in part (Zero1, Zero2, adapters) are on their way when it
+  /// returns: run() waits for those of its unit, everything here that reads them for all. Code that reads a leaf
+  /// outside of a unit calls finish_update() first.
   double update(const UpdateOptions& options);
+
+  /// Waits until the parameters of the last update are there.
+  void finish_update();
 
   /// Updates made so far: the t of AdamW's bias correction.
   int64_t updates() const { return updates_; }
@@ -83,11 +92,12 @@ class APUS_API ShardedUnits final {
   const std::vector<std::unique_ptr<memory::FrozenGroup>>& frozen_groups() const { return frozen_; }
 
   /// Trainable parameters by name, fp32 masters in full on every rank.
-  /// Collectives: one all_gather of 4G bytes a group where masters are sharded (not where they are gathered fp32
+  /// Collectives: one all_gather of 4G bytes a group where masters are sharded (not where they are gathered
+  /// fp32
   ///              parameters anyway).
   std::vector<nn::NamedParameter> gather_masters();
-  /// All parameters by name: trainable ones as gather_masters, frozen ones as they are. Sharded frozen parameters
-  /// are copies. Collectives: gather_masters, and one all_gather a sharded frozen group.
+  /// All parameters by name: trainable ones as gather_masters, frozen ones as they are. Sharded frozen
+  /// parameters are copies. Collectives: gather_masters, and one all_gather a sharded frozen group.
   std::vector<nn::NamedParameter> gather_all();
 
   /// This rank's shard of masters and moments.
@@ -98,17 +108,19 @@ class APUS_API ShardedUnits final {
   void load_finished(int64_t updates);
 
  private:
-  void build_groups(bool sharded);
-  void build_frozen();
+  void build_groups(Placement placement);
+  void build_frozen(Placement placement);
   void build_gatherer();
-  bool shards_trainable() const;
-  bool shards_frozen() const;
+  void list_groups();
+  Placement trainable_placement() const;
+  Placement frozen_placement() const;
 
   ModelUnits model_;
   DataParallel ranks_;
   ShardedModelOptions options_;
   std::vector<Unit> units_;
   std::vector<std::unique_ptr<memory::ParamGroup>> groups_;
+  std::vector<std::vector<size_t>> unit_groups_;  // ordinals of the groups that a unit's parameters are in
   std::vector<std::unique_ptr<memory::FrozenGroup>> frozen_;
   std::vector<size_t> frozen_unit_;  // of frozen_[i]
   std::unique_ptr<GradReducer> reducer_;

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "apus/base/error.h"
+#include "apus/comm/decorators.h"
 #include "apus/comm/fake_communicator.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/tensor_checks.h"
@@ -153,6 +154,36 @@ TEST(ShardedUnits, WithoutOverlapTheNumbersAreTheSame) {
   expect_equal_to_one_rank({.policy = Zero2(), .world = 2}, {.bucket_elements = 100, .overlap_comm = false});
 }
 
+TEST(ShardedUnits, EveryRankMakesTheSameCollectivesInTheSameOrder) {
+  // pitfalls.md row 24; a mismatch would be named: "rank 1 is in reduce_scatter ..., others in all_gather
+  // ..."
+  for (const ShardPolicy& policy : {ShardPolicy(Zero1()), ShardPolicy(Zero2()), ShardPolicy(Zero3())}) {
+    run_ranks(3, [&](std::shared_ptr<comm::Communicator> world) {
+      const auto checked = comm::make_checked_communicator(world);
+      train({.policy = policy, .world = 3}, DataParallel::one_axis(*checked));
+    });
+  }
+}
+
+TEST(ShardedUnits, SeveralTapedPassesMayPrecedeOneBackward) {
+  // The two answers of a preference pair, run one after the other.
+  const auto gradients = [](comm::Communicator& dp, const ShardPolicy& policy) {
+    const Layers layers;
+    ShardedUnits engine(layers.units(), DataParallel::one_axis(dp),
+                        {.policy = policy, .poison_released = true});
+    const at::Tensor first = layers.run(engine, random_tensor({2, kWidth}, 5), Recompute::kNone);
+    const at::Tensor second = layers.run(engine, random_tensor({3, kWidth}, 6), Recompute::kBlock);
+    engine.backward((first.sum() * second.sum()) / dp.size(), MicroBatchPlace::kLast);
+    return engine.update({.lr = 0.0});
+  };
+  const auto alone = comm::make_fake_communicator({});
+  const double wanted = gradients(*alone, Ddp());
+  run_ranks(2, [&](std::shared_ptr<comm::Communicator> world) {
+    EXPECT_NEAR(gradients(*world, Zero3()), wanted, 1e-5 * wanted);
+    EXPECT_NEAR(gradients(*world, Zero2()), wanted, 1e-5 * wanted);
+  });
+}
+
 TEST(ShardedUnits, TouchingAShardedParameterOutsideItsUnitThrowsItsName) {
   run_ranks(2, [](std::shared_ptr<comm::Communicator> world) {
     const Layers layers;
@@ -251,6 +282,30 @@ TEST(ShardedUnits, FrozenPartsAreShardedAndComeBackWhole) {
     EXPECT_EQ(all.size(), 4U + 4U + 3U);
     EXPECT_TRUE(all.at("layer2.weight").equal(random_leaf({kWidth, kWidth}, 12)));
   });
+}
+
+TEST(ShardedUnits, FrozenPartsTakeTheirDtypeShardedOrNot) {
+  run_ranks(2, [](std::shared_ptr<comm::Communicator> world) {
+    for (const Placement placement : {Placement::kReplicated, Placement::kSharded}) {
+      const Layers layers;
+      layers.weights[1].set_requires_grad(false);
+      ShardedUnits engine(layers.units(), DataParallel::one_axis(*world),
+                          {.policy = Zero2(), .frozen_dtype = at::kBFloat16, .frozen = placement});
+      EXPECT_EQ(layers.weights[1].scalar_type(), at::kBFloat16);
+      for (const auto& parameter : engine.gather_all()) {
+        if (parameter.name != "layer1.weight") continue;
+        EXPECT_TRUE(parameter.tensor.equal(random_leaf({kWidth, kWidth}, 11).to(at::kBFloat16)));
+      }
+    }
+  });
+}
+
+TEST(ShardedUnits, ShardedTrainablePartsNeedAPolicyThatShardsThem) {
+  const auto alone = comm::make_fake_communicator({});
+  const Layers layers;
+  EXPECT_THROW(ShardedUnits(layers.units(), DataParallel::one_axis(*alone),
+                            {.policy = Zero2(), .trainable = Placement::kSharded}),
+               ConfigError);
 }
 
 }  // namespace

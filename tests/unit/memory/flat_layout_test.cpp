@@ -7,7 +7,9 @@
 namespace apus::memory {
 namespace {
 
-std::vector<FlatEntry> three() { return {{"a", {3, 5}}, {"b", {128}}, {"c", {1000}}}; }
+std::vector<FlatEntry> three() {
+  return {{"a", {3, 5}}, {"b", {128}}, {"c", {1000}}};
+}
 
 TEST(FlatLayout, EachParameterStartsAligned) {
   const FlatLayout layout(three(), 2);
@@ -48,7 +50,8 @@ TEST(FlatLayout, ZeroSizedParametersTakeNoElements) {
 
 TEST(FlatLayout, TheFingerprintTellsLayoutsApart) {
   EXPECT_EQ(FlatLayout(three(), 2).fingerprint(), FlatLayout(three(), 2).fingerprint());
-  EXPECT_NE(FlatLayout(three(), 2).fingerprint(), FlatLayout({{"a", {5, 3}}, {"b", {128}}, {"c", {1000}}}, 2).fingerprint());
+  EXPECT_NE(FlatLayout(three(), 2).fingerprint(),
+            FlatLayout({{"a", {5, 3}}, {"b", {128}}, {"c", {1000}}}, 2).fingerprint());
 }
 
 TEST(FlatLayout, RefusesDoubleNamesAndForeignRanks) {
@@ -67,7 +70,8 @@ TEST(FlatLayout, SectionsStartAtBlocksSoThatTheirBlocksAreTheSameInAnyBuffer) {
   EXPECT_EQ(both.range_of(1).begin, 128);
   EXPECT_EQ(both.range_of(2).begin, 1024);
   const FlatLayout alone({{"c", {1030}, true}}, 4);
-  EXPECT_EQ(alone.range_of(0).begin % FlatLayout::kBlockElements, both.range_of(2).begin % FlatLayout::kBlockElements);
+  EXPECT_EQ(alone.range_of(0).begin % FlatLayout::kBlockElements,
+            both.range_of(2).begin % FlatLayout::kBlockElements);
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ at::Tensor gathered(const std::vector<std::unique_ptr<FrozenGroup>>& ranks) {
   return at::cat(shards);
 }
 
-std::vector<std::unique_ptr<FrozenGroup>> split(int world, const std::function<std::vector<GroupParameter>()>& make,
+std::vector<std::unique_ptr<FrozenGroup>> split(int world,
+                                                const std::function<std::vector<GroupParameter>()>& make,
                                                 std::optional<at::ScalarType> dtype = {}) {
   std::vector<std::unique_ptr<FrozenGroup>> ranks;
   for (int rank = 0; rank < world; ++rank) {

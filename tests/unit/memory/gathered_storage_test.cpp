@@ -15,7 +15,9 @@
 namespace apus::memory {
 namespace {
 
-at::Tensor bytes_of(const at::Tensor& values) { return values.view({-1}).view(at::kByte); }
+at::Tensor bytes_of(const at::Tensor& values) {
+  return values.view({-1}).view(at::kByte);
+}
 
 /// A trainable 3 x 3 leaf that lives in a gathered storage.
 class GatheredStorageTest : public ::testing::Test {

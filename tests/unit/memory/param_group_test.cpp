@@ -14,7 +14,9 @@ at::Tensor leaf(at::IntArrayRef sizes, double value, at::ScalarType dtype = at::
   return at::full(sizes, value, dtype).set_requires_grad(true);
 }
 
-std::vector<GroupParameter> two() { return {{"a", leaf({2, 3}, 1.0)}, {"b", leaf({5}, 2.0)}}; }
+std::vector<GroupParameter> two() {
+  return {{"a", leaf({2, 3}, 1.0)}, {"b", leaf({5}, 2.0)}};
+}
 
 TEST(ParamGroup, LeavesBecomeViewsOfTheFlatBuffer) {
   auto parameters = two();
@@ -29,7 +31,8 @@ TEST(ParamGroup, LeavesBecomeViewsOfTheFlatBuffer) {
 TEST(ParamGroup, MastersOfFp32ParametersAreTheParameters) {
   ParamGroup group(two(), {.rank = 1, .world = 2, .shard_optimizer = true});
   EXPECT_EQ(group.masters().numel(), group.layout().shard_elements());
-  EXPECT_EQ(group.masters().data_ptr(), group.flat_params().slice(0, group.layout().shard_elements()).data_ptr());
+  EXPECT_EQ(group.masters().data_ptr(),
+            group.flat_params().slice(0, group.layout().shard_elements()).data_ptr());
 }
 
 TEST(ParamGroup, MastersKeepWhatTheComputeDtypeRounds) {
@@ -107,8 +110,9 @@ TEST(ParamGroup, RanksAgreeOnValuesBeforeTheyAreTaken) {
 
 TEST(ParamGroup, ShardedParametersExistForTheOwnRangeUntilGathered) {
   auto parameters = two();
-  ParamGroup group(parameters, {.rank = 0, .world = 2, .shard_parameters = true, .shard_optimizer = true,
-                                .shard_gradients = true});
+  ParamGroup group(
+      parameters,
+      {.rank = 0, .world = 2, .shard_parameters = true, .shard_optimizer = true, .shard_gradients = true});
   EXPECT_EQ(group.own_params().numel(), group.layout().shard_elements());
   EXPECT_EQ(group.masters().data_ptr(), group.own_params().data_ptr()) << "fp32 parameters are their masters";
   EXPECT_ANY_THROW(parameters[0].tensor.clone());
@@ -123,8 +127,12 @@ TEST(ParamGroup, ShardsOfAllRanksAreTheFlatParameters) {
   // pitfalls.md row 13: fewer elements than ranks
   const int world = 4;
   for (int rank = 0; rank < world; ++rank) {
-    ParamGroup group(two(), {.rank = rank, .world = world, .shard_parameters = true, .shard_optimizer = true,
-                             .shard_gradients = true, .compute_dtype = at::kBFloat16});
+    ParamGroup group(two(), {.rank = rank,
+                             .world = world,
+                             .shard_parameters = true,
+                             .shard_optimizer = true,
+                             .shard_gradients = true,
+                             .compute_dtype = at::kBFloat16});
     const double wanted = rank == 0 ? 6 * 1.0 + 5 * 2.0 : 0.0;
     EXPECT_EQ(group.own_params().sum().item<double>(), wanted) << rank;
     EXPECT_EQ(group.masters().sum().item<double>(), wanted) << rank;

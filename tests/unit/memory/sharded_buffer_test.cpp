@@ -10,7 +10,9 @@
 namespace apus::memory {
 namespace {
 
-at::Tensor counting(int64_t bytes) { return at::arange(bytes, at::kByte); }
+at::Tensor counting(int64_t bytes) {
+  return at::arange(bytes, at::kByte);
+}
 
 TEST(ShardedBuffer, LivesFromShardedThroughGatheringToReadyAndBack) {
   ShardedBuffer buffer("block 1", 16, {1, 4}, at::kCPU);

@@ -69,7 +69,8 @@ TEST_F(RecomputedTest, WithoutTapeItIsAPlainValue) {
 
 TEST_F(RecomputedTest, AFrozenInputGetsNoGradient) {
   const at::Tensor frozen = random_tensor({5, 4}, 9);
-  const Recomputed act({frozen, up_}, [](const std::vector<at::Tensor>& inputs) { return swiglu(inputs[0], inputs[1]); });
+  const Recomputed act({frozen, up_},
+                       [](const std::vector<at::Tensor>& inputs) { return swiglu(inputs[0], inputs[1]); });
   act.value().sum().backward();
   EXPECT_FALSE(frozen.grad().defined());
   EXPECT_TRUE(up_.grad().defined());

@@ -15,13 +15,15 @@ namespace {
 
 using memory::ShardState;
 
-/// Six units on rank 0 of 2, on a fake communicator: 0 and 5 have slots of their own, the head reads unit 0 too.
+/// Six units on rank 0 of 2, on a fake communicator: 0 and 5 have slots of their own, the head reads unit 0
+/// too.
 class GathererTest : public ::testing::Test {
  protected:
   explicit GathererTest(GathererOptions options = {.poison = true}) {
     std::vector<GatherUnit> plan;
     for (int unit = 0; unit < 6; ++unit) {
-      buffers_.push_back(std::make_unique<memory::ShardedBuffer>("unit", 16, memory::ShardPlace{0, 2}, at::kCPU));
+      buffers_.push_back(
+          std::make_unique<memory::ShardedBuffer>("unit", 16, memory::ShardPlace{0, 2}, at::kCPU));
       plan.push_back({.buffers = {buffers_.back().get()}, .own_slot = unit == 0 || unit == 5});
     }
     plan[5].also_reads = {0};

@@ -19,7 +19,8 @@ TEST(GradNorm, EqualsTheSumInDouble) {
 TEST(GradNorm, ShardsOfWholeBlocksAddUpToTheSameBits) {
   const at::Tensor grad = apus::testing::random_tensor({4096}, 2);
   double sum = 0.0;
-  for (int64_t begin = 0; begin < 4096; begin += 1024) sum += sum_of_squares(grad.slice(0, begin, begin + 1024));
+  for (int64_t begin = 0; begin < 4096; begin += 1024)
+    sum += sum_of_squares(grad.slice(0, begin, begin + 1024));
   EXPECT_EQ(sum, sum_of_squares(grad));
 }
 

@@ -33,7 +33,8 @@ TEST(GroupPlan, OneBucketTakesAllFromTheLastUnitOn) {
 }
 
 TEST(GroupPlan, UnitsAreNeverSplitAndBucketsStayWithinTheirSize) {
-  const ModelUnits model = units_of({{parameter("e", 50)}, {parameter("a", 10), parameter("b", 10)}, {parameter("h", 10)}});
+  const ModelUnits model =
+      units_of({{parameter("e", 50)}, {parameter("a", 10), parameter("b", 10)}, {parameter("h", 10)}});
   EXPECT_EQ(text(plan_groups(model, 30)), "hab|e|");
   EXPECT_EQ(text(plan_groups(model, 1)), "h|ab|e|");
 }
@@ -53,7 +54,8 @@ TEST(GroupPlan, FrozenParametersAreLeftOut) {
 
 TEST(GroupPlan, DtypesNeverShareAGroup) {
   // pitfalls.md row 12
-  const ModelUnits model = units_of({{parameter("e", 4)}, {parameter("a", 4, at::kBFloat16), parameter("b", 4)}, {}});
+  const ModelUnits model =
+      units_of({{parameter("e", 4)}, {parameter("a", 4, at::kBFloat16), parameter("b", 4)}, {}});
   EXPECT_EQ(text(plan_groups(model, 1000)), "be|a|");
 }
 

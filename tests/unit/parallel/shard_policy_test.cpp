@@ -9,7 +9,8 @@ namespace {
 
 TEST(ShardPolicy, NamedPoliciesCutWhatTheirNamesSay) {
   const auto cuts = [](const ShardPolicy& policy) {
-    return std::string(policy.param_shard ? "p" : "-") + (policy.grad_shard ? "g" : "-") + (policy.opt_shard ? "o" : "-");
+    return std::string(policy.param_shard ? "p" : "-") + (policy.grad_shard ? "g" : "-") +
+           (policy.opt_shard ? "o" : "-");
   };
   EXPECT_EQ(cuts(Ddp()), "---");
   EXPECT_EQ(cuts(Zero1()), "--o");

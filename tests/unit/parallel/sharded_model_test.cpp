@@ -17,7 +17,9 @@ class ShardedModelTest : public ::testing::Test {
   at::Tensor loss(ShardedModel& engine) {
     nn::PassContext context{.rows = batch_.layout};
     const at::Tensor hidden = engine.forward(batch_.tokens_T, context);
-    return engine.token_log_probs(hidden.index_select(0, batch_.target_rows_M), batch_.targets_M, context).sum().neg();
+    return engine.token_log_probs(hidden.index_select(0, batch_.target_rows_M), batch_.targets_M, context)
+        .sum()
+        .neg();
   }
 
   std::unique_ptr<comm::Communicator> dp_ = comm::make_fake_communicator({});
@@ -41,9 +43,11 @@ TEST_F(ShardedModelTest, ClippingScalesTheStepButReportsTheWholeNorm) {
   ShardedModel engine(*model_, *dp_, {});
   engine.backward(loss(engine), MicroBatchPlace::kLast);
   const at::Tensor grad = engine.groups()[0]->reduced_grad().clone();
-  const double norm = engine.update({.lr = 0.0, .beta1 = 0.0, .beta2 = 0.0, .weight_decay = 0.0, .max_grad_norm = 0.5});
+  const double norm =
+      engine.update({.lr = 0.0, .beta1 = 0.0, .beta2 = 0.0, .weight_decay = 0.0, .max_grad_norm = 0.5});
   EXPECT_NEAR(norm, grad.norm().item<double>(), 1e-4 * norm);
-  testing::expect_close(engine.groups()[0]->exp_avg(), grad.mul(0.5 / (norm + 1e-6)), {1e-7, 1e-5}, "clipped moment");
+  testing::expect_close(engine.groups()[0]->exp_avg(), grad.mul(0.5 / (norm + 1e-6)), {1e-7, 1e-5},
+                        "clipped moment");
 }
 
 TEST_F(ShardedModelTest, ANormThatIsNotFiniteChangesNothing) {
@@ -65,7 +69,8 @@ TEST_F(ShardedModelTest, ALossWithoutATapeContributesZeros) {
 TEST_F(ShardedModelTest, MastersComeByNameAndTiedWeightsOnce) {
   ShardedModel engine(*model_, *dp_, {});
   int embeddings = 0;
-  for (const auto& parameter : engine.gather_masters()) embeddings += parameter.name == "model.embed_tokens.weight";
+  for (const auto& parameter : engine.gather_masters())
+    embeddings += parameter.name == "model.embed_tokens.weight";
   EXPECT_EQ(embeddings, 1);
   EXPECT_EQ(engine.trainable_elements(), model_->named_parameters().size() ? [&] {
     int64_t sum = 0;

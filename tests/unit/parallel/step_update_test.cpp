@@ -57,7 +57,7 @@ TEST_F(StepUpdateTest, SettingsOfAParameterReachNormRateAndDecay) {
 }
 
 TEST_F(StepUpdateTest, DecayLeavesBiasesAloneUnlessToldOtherwise) {
-  make({})->apply({.lr = 0.1, .epsilon = 0.0, .weight_decay = 1.0}, 0.0, 1);
+  make({})->apply({.lr = 0.1, .weight_decay = 1.0}, 0.0, 1);
   EXPECT_NEAR(value(0), 0.9, 1e-6);
   EXPECT_NEAR(value(1), 1.0, 1e-6);
 }
