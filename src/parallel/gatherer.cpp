@@ -118,11 +118,11 @@ memory::SlotPool& Gatherer::pool_of(Entry& entry) {
 }
 
 void Gatherer::start(Entry& entry, Direction direction) {
-  if (entry.state != memory::ShardState::kSharded || entry.bytes == 0) return;
+  if (entry.state != memory::ShardState::kSharded || entry.unit.buffers.empty()) return;
   // A slot may be under a unit that was prefetched and not run (a pass that ended early): it makes room.
   for (size_t unit = 0; unit < entries_.size() && !pool_of(entry).has_free(); ++unit) {
     Entry& other = *entries_[unit];
-    if (other.holds > 0 || other.bytes == 0 || &pool_of(other) != &pool_of(entry)) continue;
+    if (other.holds > 0 || other.unit.buffers.empty() || &pool_of(other) != &pool_of(entry)) continue;
     finish(other);
     release(other);
   }

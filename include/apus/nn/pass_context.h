@@ -50,7 +50,7 @@ struct APUS_API PassContext {
   /// Active LoRA adapters by name; empty = the base alone. A layer skips those that it lacks.
   std::vector<std::string> adapters = {};
   /// Blocks keep the inputs of norms and of the gated activation instead of what these make, and make it again
-  /// in backward (ops::LightTape). The numbers are the same bits.
+  /// in backward (ops::Recomputed). The numbers are the same bits.
   bool light_tape = false;
 };
 

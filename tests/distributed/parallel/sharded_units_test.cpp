@@ -239,6 +239,23 @@ TEST(ShardedUnits, ForwardsWithoutBackwardLeaveNothingBehind) {
   });
 }
 
+TEST(ShardedUnits, AUnitOfEmptyParametersRuns) {
+  // pitfalls.md row 13
+  run_ranks(2, [](std::shared_ptr<comm::Communicator> world) {
+    const at::Tensor none = at::empty({0, kWidth}).set_requires_grad(true);
+    const at::Tensor weight = random_leaf({kWidth}, 3);
+    ModelUnits model;
+    model.units = {{"empty", {{"none", none}}}, {"full", {{"weight", weight}}}};
+    ShardedUnits engine(model, DataParallel::one_axis(*world), {.policy = Zero3()});
+    at::Tensor x = engine.run(0, random_tensor({2, kWidth}, 5), [&](const at::Tensor& in) {
+      return in + at::linear(in, none).sum();
+    });
+    x = engine.run(1, x, [&](const at::Tensor& in) { return in * weight; });
+    engine.backward(x.sum(), MicroBatchPlace::kLast);
+    EXPECT_GT(engine.update({.lr = 1e-3}), 0.0);
+  });
+}
+
 TEST(ShardedUnits, RanksWithDifferentModelsAreToldAtStart) {
   std::atomic<int> told = 0;
   run_ranks(2, [&](std::shared_ptr<comm::Communicator> world) {
