@@ -62,6 +62,7 @@ void GatheredStorage::install(const at::Tensor& slot) {
 }
 
 void GatheredStorage::remove() {
+  if (bytes_ == 0) return;  // nothing can be read too early, and kernels ask even an empty tensor for its memory
   storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(nullptr, device_));
   storage_.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(untouchable_);
   installed_ = false;

@@ -30,6 +30,7 @@ GradReducer::GradReducer(std::vector<memory::ParamGroup*> groups, const ShardPol
 }
 
 void GradReducer::begin_micro_batch(MicroBatchPlace place) {
+  wait_all();
   place_ = place;
 }
 
@@ -85,10 +86,15 @@ void GradReducer::wait_oldest() {
   entry.finish();
 }
 
+void GradReducer::wait_all() {
+  while (!running_.empty()) wait_oldest();
+}
+
 void GradReducer::finish_micro_batch() {
   sink_.flush();
-  while (!running_.empty()) wait_oldest();
-  if (place_ == MicroBatchPlace::kLast) finish_step();
+  if (place_ == MicroBatchPlace::kNotLast) return;  // the next forward hides what is still running
+  wait_all();
+  finish_step();
 }
 
 /// What happens once a step, when all of it has been added up.

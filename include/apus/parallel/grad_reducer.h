@@ -51,9 +51,10 @@ class APUS_API GradReducer final {
   /// How long the host has waited for reductions.
   const WaitTimer& waited() const { return waited_; }
 
-  /// Which micro-batch of the step follows.
+  /// Before a backward: which micro-batch of the step it belongs to. Waits for what the one before left running.
   void begin_micro_batch(MicroBatchPlace place);
-  /// Reduces what is left of this micro-batch (unused parameters are zeros) and waits for all of it.
+  /// Reduces what is left of this micro-batch (unused parameters are zeros). After the last one of a step it waits
+  /// for all of it; before, up to kMaxInFlight reductions run on beside the next forward.
   void finish_micro_batch();
 
  private:
@@ -70,6 +71,7 @@ class APUS_API GradReducer final {
   Running exchange_in_order(memory::ParamGroup& group, const at::Tensor& full);
   void finish_step();
   void wait_oldest();
+  void wait_all();
 
   ShardPolicy policy_;
   DataParallel ranks_;

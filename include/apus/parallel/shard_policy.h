@@ -73,8 +73,8 @@ struct APUS_API Zero1 : ShardPolicy {
 ///
 /// Collectives: per micro-batch one reduce_scatter of gG bytes a group, as the group's gradients complete;
 ///              per step one all_gather of G size bytes a group, after the update.
-/// Memory:      P size + one group of 4 bytes an element while it is filled
-///              + (4 + 8 (+ 4 where size < 4)) P / n + F.
+/// Memory:      P size + (4 + 8 (+ 4 where size < 4)) P / n + F
+///              + up to three groups of 4 bytes an element: one being filled, two being reduced.
 /// Source:      Rajbhandari et al., ZeRO, SC 2020, section 5. Deviation: gradients accumulate in fp32.
 struct APUS_API Zero2 : ShardPolicy {
   Zero2()
@@ -91,7 +91,8 @@ struct APUS_API Zero2 : ShardPolicy {
 ///              are gathered once, as they are kept from forward to backward. Nothing after the update. A
 ///              trainable group that is not sharded (adapters) behaves as under Zero2.
 /// Memory:      (size + 4 + 8 (+ 4 where size < 4)) P / n + F / n + two slots of the largest block
-///              + embedding and head while they are gathered + one unit of 4 bytes an element (gradient).
+///              + embedding and head while they are gathered
+///              + up to three units of 4 bytes an element: gradients being filled (one) or reduced (two).
 /// Source:      Rajbhandari et al., ZeRO, SC 2020, section 5.3; partitions of ZeRO++ (Wang et al., 2023) by
 ///              secondary_partition. Deviation: the secondary partition is bf16 or fp32, not quantised.
 struct APUS_API Zero3 : ShardPolicy {
