@@ -18,8 +18,7 @@ namespace apus::memory {
 /// Writing into the slot through its own tensor does not touch the views' version counters.
 /// Threads:     one thread at a time.
 /// Throws:      while nothing is installed, every read or write of a view's elements throws c10::Error with
-/// the
-///              message given at construction; sizes, dtype and views of views stay available.
+///              the message given at construction; sizes, dtype and views of views stay available.
 class APUS_API GatheredStorage final {
  public:
   /// `untouchable`: what an access without memory says, e.g. "parameters of unit 3 are sharded; ...".

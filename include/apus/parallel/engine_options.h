@@ -17,8 +17,7 @@ namespace apus::parallel {
 /// Where parameters live between passes.
 enum class Placement {
   /// As the policy says: sharded under param_shard. Trainable parameters that are at most a quarter of the
-  /// frozen
-  /// ones (adapters) are replicated under every policy, in one group.
+  /// frozen ones (adapters) are replicated under every policy, in one group.
   kByPolicy,
   kReplicated,
   kSharded,
@@ -46,8 +45,8 @@ struct APUS_API ParameterSettings {
   double norm_weight = 1.0;
 };
 
-/// How a model is run and cut over the data-parallel ranks. recompute, recompute_blocks and head_chunk_tokens act in
-/// ShardedModel; a user of ShardedUnits says so at each run().
+/// How a model is run and cut over the data-parallel ranks. recompute, recompute_blocks and head_chunk_tokens
+/// act in ShardedModel; a user of ShardedUnits says so at each run().
 struct APUS_API ShardedModelOptions {
   ShardPolicy policy = Zero2{};
   /// For the blocks; embedding and head keep their tape.

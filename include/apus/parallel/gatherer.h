@@ -42,8 +42,7 @@ struct APUS_API GathererOptions {
 ///              What is started, waited for and released depends on the order of calls alone, never on data
 ///              or time: all ranks make the same calls, so they start the same collectives.
 /// Slots:       two for the units that share them, so at most two such units are gathered at a time (as many
-/// as
-///              there are units where backward_ranks is 1); units with own_slot have one each, which is
+///              as there are units where backward_ranks is 1); units with own_slot have one each, which is
 ///              freed with their release.
 /// Collectives: all_gather of a buffer's bytes over `shard`, or in backward over a part of it.
 /// Threads:     one thread at a time; Holds may end on any thread that the first waits for.

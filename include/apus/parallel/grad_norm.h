@@ -21,8 +21,7 @@ struct APUS_API WeightedRun {
 ///
 /// Maths:       sum over the block of weight * g^2.
 /// Shapes:      grad fp32 | bf16 [n] on the CPU, contiguous; runs ordered and disjoint, elements outside of
-/// them
-///              weigh 1.
+///              them weigh 1.
 /// Determinism: bitwise. Shards are cut at block borders, so a block's sum does not depend on the world.
 /// Throws:      ShapeError for another dtype or layout.
 APUS_API std::vector<double> block_sums_of_squares(const at::Tensor& grad_N,

@@ -28,8 +28,7 @@ struct APUS_API GradReducerOptions {
 /// Sums the groups' gradients over the data-parallel ranks as they complete, under a ShardPolicy.
 ///
 /// Collectives: with grad_shard one reduce_scatter of gG bytes a group and reduction (every micro-batch, or
-/// the
-///              last); otherwise in the last micro-batch one all_reduce, or with opt_shard one
+///              the last); otherwise in the last micro-batch one all_reduce, or with opt_shard one
 ///              reduce_scatter into the own range of the full gradient. Then, in the last micro-batch and
 ///              with replicas, one all_reduce of what the rank holds (4G/n where gradients are sharded).
 ///              Deterministic: one all_to_all of gG x replicas bytes over dp a group and micro-batch; in the
@@ -51,10 +50,11 @@ class APUS_API GradReducer final {
   /// How long the host has waited for reductions.
   const WaitTimer& waited() const { return waited_; }
 
-  /// Before a backward: which micro-batch of the step it belongs to. Waits for what the one before left running.
+  /// Before a backward: which micro-batch of the step it belongs to. Waits for what the one before left
+  /// running.
   void begin_micro_batch(MicroBatchPlace place);
-  /// Reduces what is left of this micro-batch (unused parameters are zeros). After the last one of a step it waits
-  /// for all of it; before, up to kMaxInFlight reductions run on beside the next forward.
+  /// Reduces what is left of this micro-batch (unused parameters are zeros). After the last one of a step it
+  /// waits for all of it; before, up to kMaxInFlight reductions run on beside the next forward.
   void finish_micro_batch();
 
  private:

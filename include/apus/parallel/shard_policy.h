@@ -61,8 +61,7 @@ struct APUS_API Ddp : ShardPolicy {
 /// ZeRO stage 1: masters and moments cut over the ranks.
 ///
 /// Collectives: per step one reduce_scatter of gG bytes a group, after the last micro-batch, and one
-/// all_gather of
-///              G size bytes a group, after the update.
+///              all_gather of G size bytes a group, after the update.
 /// Memory:      P size + 4P gradients + (8 (+ 4 where size < 4)) P / n + F.
 /// Source:      Rajbhandari et al., ZeRO, SC 2020, section 5.1.
 struct APUS_API Zero1 : ShardPolicy {
@@ -86,10 +85,9 @@ struct APUS_API Zero2 : ShardPolicy {
 /// backward, with the next unit's under way meanwhile.
 ///
 /// Collectives: per micro-batch a reduce_scatter of gG bytes a group, and all_gathers of each unit's
-/// parameters in
-///              forward and in backward (G size, frozen ones their padded bytes); the last block and the head
-///              are gathered once, as they are kept from forward to backward. Nothing after the update. A
-///              trainable group that is not sharded (adapters) behaves as under Zero2.
+///              parameters in forward and in backward (G size, frozen ones their padded bytes); the last
+///              block and the head are gathered once, as they are kept from forward to backward. Nothing
+///              after the update. A trainable group that is not sharded (adapters) behaves as under Zero2.
 /// Memory:      (size + 4 + 8 (+ 4 where size < 4)) P / n + F / n + two slots of the largest block
 ///              + embedding and head while they are gathered
 ///              + up to three units of 4 bytes an element: gradients being filled (one) or reduced (two).
@@ -117,8 +115,7 @@ struct APUS_API FsdpOptions {
 /// Fully sharded data parallelism: Zero3 under FSDP's names, and with its choices between memory and traffic.
 ///
 /// Collectives: as Zero3; with reshard_after_forward false (or kShardGradOp) no gathers in backward; with m,
-/// those of
-///              backward go over m neighbouring ranks.
+///              those of backward go over m neighbouring ranks.
 /// Memory:      as Zero3; with false + all blocks' gathered parameters between forward and backward; with m
 ///              + the parameters' bytes / m there.
 /// Source:      Zhao et al., PyTorch FSDP, VLDB 2023; FSDP2's fully_shard.

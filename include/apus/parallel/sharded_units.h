@@ -47,8 +47,7 @@ struct APUS_API GroupState {
 ///              broadcast of the trainable parameters. run() and backward(): as the policy says. update():
 ///              the norm, then as the policy says (StepUpdate).
 /// Determinism: run-to-run, for the same world and micro-batches; ShardedModelOptions::deterministic makes
-/// bits
-///              independent of the policy.
+///              bits independent of the policy.
 /// Throws:      ConfigError if an option does not fit, or ranks plan differently; CommError from collectives.
 class APUS_API ShardedUnits final {
  public:
@@ -70,11 +69,11 @@ class APUS_API ShardedUnits final {
   /// A loss without a tape (nothing supervised) contributes zeros.
   void backward(const at::Tensor& loss, MicroBatchPlace place);
 
-  /// Clips, updates, gathers. Returns the gradient norm before clipping; the same on every rank.
-  /// A norm that is not finite changes nothing; the caller decides.
-  /// Parameters that every rank holds whole and updates in part (Zero1, Zero2, adapters) are on their way when it
-  /// returns: run() waits for those of its unit, everything here that reads them for all. Code that reads a leaf
-  /// outside of a unit calls finish_update() first.
+  /// Clips, updates, gathers. Returns the gradient norm before clipping; the same on every rank. A norm that
+  /// is not finite changes nothing; the caller decides. Parameters that every rank holds whole and updates in
+  /// part (Zero1, Zero2, adapters) are on their way when it returns: run() waits for those of its unit,
+  /// everything here that reads them for all. Code that reads a leaf outside of a unit calls finish_update()
+  /// first.
   double update(const UpdateOptions& options);
 
   /// Waits until the parameters of the last update are there.
@@ -93,8 +92,7 @@ class APUS_API ShardedUnits final {
 
   /// Trainable parameters by name, fp32 masters in full on every rank.
   /// Collectives: one all_gather of 4G bytes a group where masters are sharded (not where they are gathered
-  /// fp32
-  ///              parameters anyway).
+  ///              fp32 parameters anyway).
   std::vector<nn::NamedParameter> gather_masters();
   /// All parameters by name: trainable ones as gather_masters, frozen ones as they are. Sharded frozen
   /// parameters are copies. Collectives: gather_masters, and one all_gather a sharded frozen group.

@@ -17,12 +17,10 @@ namespace apus::parallel {
 /// Norm, clipping and AdamW of one step over the ranges that this rank owns, and the gather of the result.
 ///
 /// Collectives: the norm: one all_reduce of 8 bytes over dp_shard; deterministic: one all_gather of 8G/1024
-/// bytes
-///              over all groups. Then, where the optimizer is sharded and parameters are not: one
+///              bytes over all groups. Then, where the optimizer is sharded and parameters are not: one
 ///              all_gather of G size bytes a group.
 /// Determinism: run-to-run; in deterministic mode the norm's bits do not depend on the policy: block sums are
-/// added in
-///              fp64 in one order of units and blocks.
+///              added in fp64 in one order of units and blocks.
 class APUS_API StepUpdate final {
  public:
   StepUpdate(std::vector<memory::ParamGroup*> groups, const DataParallel& ranks,
@@ -32,8 +30,8 @@ class APUS_API StepUpdate final {
   double norm();
   /// One AdamW step; `clip` multiplies the gradients, `step` counts from 1.
   void apply(const UpdateOptions& options, double clip, int64_t step);
-  /// Starts to make the parameters that every rank holds whole equal to all ranks' masters; those of the first
-  /// unit come first, as the next forward needs them.
+  /// Starts to make the parameters that every rank holds whole equal to all ranks' masters; those of the
+  /// first unit come first, as the next forward needs them.
   void start_gathers();
   /// Waits for the parameters of one group (by its ordinal), if they are on their way.
   void wait_gather(size_t group);
@@ -72,8 +70,8 @@ class APUS_API StepUpdate final {
   DataParallel ranks_;
   bool deterministic_;
   std::vector<GroupPlan> plans_;
-  std::vector<Section> sections_;  // last unit first
-  int64_t sums_ = 0;               // block sums of a rank, all groups
+  std::vector<Section> sections_;                     // last unit first
+  int64_t sums_ = 0;                                  // block sums of a rank, all groups
   std::vector<std::shared_ptr<comm::Work>> gathers_;  // on their way, by group; null: not
   WaitTimer waited_;
 };
