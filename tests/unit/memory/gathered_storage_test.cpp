@@ -99,5 +99,12 @@ TEST_F(GatheredStorageTest, ViewsAndSlotsMustFit) {
   EXPECT_EQ(storage_.view(64, {0, 5}, at::kFloat).numel(), 0);
 }
 
+TEST(GatheredStorage, OfNoBytesCanAlwaysBeRead) {
+  // A unit whose only sharded parameter is empty has nothing to gather, and kernels ask for its memory all the same.
+  const GatheredStorage storage(0, at::kCPU, "nothing");
+  const at::Tensor empty = storage.view(0, {0, 3}, at::kFloat);
+  EXPECT_EQ((empty * 2).numel(), 0);
+}
+
 }  // namespace
 }  // namespace apus::memory

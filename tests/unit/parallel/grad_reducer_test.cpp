@@ -85,6 +85,15 @@ TEST_F(GradReducerTest, DeterministicModeExchangesPartsEveryMicroBatchUnderAnyPo
   }
 }
 
+TEST_F(GradReducerTest, WhatIsStillRunningIsLeftToTheNextForward) {
+  build(Zero2());
+  micro_batch(1.0, MicroBatchPlace::kNotLast);
+  EXPECT_EQ(group_->grad_state(), memory::GradState::kReducing);
+  micro_batch(2.0, MicroBatchPlace::kLast);
+  EXPECT_EQ(group_->grad_state(), memory::GradState::kSharded) << "a step ends with all of it";
+  EXPECT_EQ(group_->reduced_grad().sum().item<double>(), 15.0);
+}
+
 TEST_F(GradReducerTest, SumsStayFp32WhateverTravels) {
   // pitfalls.md row 37: a bf16 gradient is added up in fp32
   build(Zero2());
