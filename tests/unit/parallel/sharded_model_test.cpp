@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "apus/base/error.h"
+#include "tests/support/memory_meter.h"
 #include "tests/support/tensor_checks.h"
 #include "tests/support/tiny_batches.h"
 
@@ -111,6 +112,36 @@ TEST_F(ShardedModelTest, OneRankOfFourTrainsItsShardOnAFakeCommunicator) {
   EXPECT_GT(changed.slice(0, own.begin, own.end).sum().item<int64_t>(), 0);
   EXPECT_EQ(changed.sum().item<int64_t>(), changed.slice(0, own.begin, own.end).sum().item<int64_t>());
   EXPECT_EQ(group.exp_avg().numel(), group.layout().shard_elements());
+}
+
+TEST_F(ShardedModelTest, RecomputeKeepsLessOfAForward) {
+  const auto kept = [&](Recompute recompute, std::optional<std::vector<int64_t>> blocks = {}) {
+    const auto model = tiny_qwen2();
+    ShardedModel engine(*model, *dp_, {.recompute = recompute, .recompute_blocks = std::move(blocks)});
+    const testing::MemoryMeter meter;
+    const at::Tensor held = loss(engine);
+    return static_cast<double>(meter.live_bytes());
+  };
+  const double all = kept(Recompute::kNone), partial = kept(Recompute::kPartial),
+               least = kept(Recompute::kBlock);
+  EXPECT_LT(partial, 0.85 * all) << "norms and the activation give their memory up";
+  EXPECT_LT(least, partial);
+  const double chosen = kept(Recompute::kBlock, std::vector<int64_t>{1});
+  EXPECT_NEAR(chosen, (all + least) / 2, 0.1 * (all - least)) << "one of two blocks";
+}
+
+TEST_F(ShardedModelTest, ABlockThatDoesNotExistCannotBeRecomputed) {
+  EXPECT_THROW(ShardedModel(*model_, *dp_, {.recompute_blocks = std::vector<int64_t>{2}}), ConfigError);
+}
+
+TEST_F(ShardedModelTest, AReferenceModelRunsAndDoesNotTrain) {
+  for (auto& parameter : model_->named_parameters()) parameter.tensor.set_requires_grad(false);
+  ShardedModel engine(*model_, *dp_, {.policy = Zero3(), .use = ModelUse::kReference});
+  EXPECT_TRUE(std::isfinite(loss(engine).item<double>()));
+  EXPECT_THROW(engine.backward(at::zeros({}), MicroBatchPlace::kLast), ConfigError);
+  EXPECT_THROW(engine.update({}), ConfigError);
+  const auto trainable = tiny_qwen2();
+  EXPECT_THROW(ShardedModel(*trainable, *dp_, {.use = ModelUse::kReference}), ConfigError);
 }
 
 }  // namespace
