@@ -91,7 +91,7 @@ inline std::map<std::string, at::Tensor> step_gradients(parallel::ShardedUnits& 
 /// Expects every element of every parameter's gradient to be exactly `value`.
 inline void expect_gradients(parallel::ShardedUnits& engine, double value, const std::string& what) {
   for (const auto& [name, gradient] : step_gradients(engine)) {
-    EXPECT_TRUE(gradient.eq(value).all().item<bool>())
+    EXPECT_TRUE(gradient.to(at::kDouble).eq(value).all().item<bool>())
         << what << ", " << name << ": " << (gradient.numel() ? gradient.reshape({-1})[0].item<double>() : 0.0)
         << " instead of " << value;
   }
