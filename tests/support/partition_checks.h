@@ -25,14 +25,17 @@ inline TinyResult train_on(int world, const TinyRun& run) {
 }
 
 inline std::string describe(int world, const TinyRun& run) {
-  return detail::concat(job_name(run.job), ", ", run.policy.name, ", world ", world,
-                        ", micro ", run.micro_batch_rows, ", accumulation ", run.accumulation,
-                        run.recompute == parallel::Recompute::kNone ? "" : run.recompute == parallel::Recompute::kBlock ? ", recompute"
-                                                                                        : ", partial recompute",
-                        run.layout == data::BatchLayout::kPacked ? ", packed" : "", ", bucket ", run.bucket_elements);
+  return detail::concat(job_name(run.job), ", ", run.policy.name, ", world ", world, ", micro ",
+                        run.micro_batch_rows, ", accumulation ", run.accumulation,
+                        run.recompute == parallel::Recompute::kNone    ? ""
+                        : run.recompute == parallel::Recompute::kBlock ? ", recompute"
+                                                                       : ", partial recompute",
+                        run.layout == data::BatchLayout::kPacked ? ", packed" : "", ", bucket ",
+                        run.bucket_elements);
 }
 
-inline void expect_same_numbers(const TinyResult& found, const TinyResult& wanted, Job job, const std::string& what) {
+inline void expect_same_numbers(const TinyResult& found, const TinyResult& wanted, Job job,
+                                const std::string& what) {
   ASSERT_EQ(found.losses.size(), wanted.losses.size()) << what;
   const double norm_tolerance = is_dpo(job) ? 5e-5 : 1e-5;
   for (size_t step = 0; step < wanted.losses.size(); ++step) {

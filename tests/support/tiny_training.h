@@ -30,8 +30,12 @@ namespace apus::testing {
 /// Which job a run does. Full DPO has a second, frozen model as reference.
 enum class Job { kFullSft, kLoraDpo, kLoraSft, kFullDpo };
 
-inline bool is_dpo(Job job) { return job == Job::kLoraDpo || job == Job::kFullDpo; }
-inline bool is_full(Job job) { return job == Job::kFullSft || job == Job::kFullDpo; }
+inline bool is_dpo(Job job) {
+  return job == Job::kLoraDpo || job == Job::kFullDpo;
+}
+inline bool is_full(Job job) {
+  return job == Job::kFullSft || job == Job::kFullDpo;
+}
 
 inline std::string job_name(Job job) {
   return std::string(is_full(job) ? "full " : "LoRA ") + (is_dpo(job) ? "DPO" : "SFT");
@@ -125,7 +129,8 @@ inline std::vector<nn::NamedParameter> copies(std::vector<nn::NamedParameter> pa
 
 inline std::shared_ptr<const train::Objective> tiny_objective(Job job,
                                                               parallel::ShardedModel* reference = nullptr) {
-  const std::vector<std::string> adapters = is_full(job) ? std::vector<std::string>{} : std::vector<std::string>{"default"};
+  const std::vector<std::string> adapters =
+      is_full(job) ? std::vector<std::string>{} : std::vector<std::string>{"default"};
   if (!is_dpo(job)) return std::make_shared<train::SftObjective>(adapters);
   return std::make_shared<train::DpoObjective>(
       train::DpoOptions{.policy_adapters = adapters, .reference_model = reference});
@@ -152,7 +157,9 @@ struct TinyEngine {
     options.use = parallel::ModelUse::kReference;
     reference = std::make_unique<parallel::ShardedModel>(*reference_model, mesh, options);
   }
-  std::shared_ptr<const train::Objective> objective(Job job) const { return tiny_objective(job, reference.get()); }
+  std::shared_ptr<const train::Objective> objective(Job job) const {
+    return tiny_objective(job, reference.get());
+  }
 
   std::unique_ptr<models::Qwen2> model, reference_model;
   std::unique_ptr<parallel::ShardedModel> engine, reference;
