@@ -1,6 +1,7 @@
 #include "comm/gloo_flight.h"
 
 #include <algorithm>
+#include <chrono>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
@@ -41,6 +42,24 @@ void GlooFlight::check() {
     return;
   }
   for (const WorkPointer& work : works_) work->wait();
+}
+
+void GlooFlight::forget() {
+  // Gloo's thread drops its own reference just after a work has completed; the last one frees the tensors, which
+  // should be gone when this returns.
+  constexpr int kYields = 100, kNaps = 200;
+  constexpr std::chrono::microseconds kNap{50};
+  for (const WorkPointer& work : works_) {
+    for (int polls = 0; work.use_count() > 1 && polls < kYields + kNaps; ++polls) {
+      if (polls < kYields) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(kNap);
+      }
+    }
+  }
+  works_.clear();
+  tensors_.clear();
 }
 
 void GlooFlight::interrupt() {

@@ -32,6 +32,9 @@ class GlooFlight {
   bool landed() const;
   /// Throws what went wrong; the flight must have landed.
   void check();
+  /// Gives up works and tensors, so that their memory is free now and not with the communicator's next
+  /// operation. The flight must have landed.
+  void forget();
   /// Ends background waits; collectives cannot be interrupted.
   void interrupt();
 

@@ -34,6 +34,8 @@ void GlooWork::wait() {
   try {
     wait_for_landing();
     if (finish_) finish_();
+    finish_ = nullptr;
+    flight_->forget();
     finished_ = true;
   } catch (...) {
     error_ = std::current_exception();

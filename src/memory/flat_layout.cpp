@@ -9,7 +9,9 @@
 namespace apus::memory {
 namespace {
 
-int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+int64_t round_up(int64_t value, int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 void mix(uint64_t& state, uint64_t value) {
   state ^= value;
@@ -30,13 +32,15 @@ int64_t FlatEntry::numel() const {
   return product;
 }
 
-FlatLayout::FlatLayout(std::vector<FlatEntry> entries, int world) : entries_(std::move(entries)), world_(world) {
+FlatLayout::FlatLayout(std::vector<FlatEntry> entries, int world)
+    : entries_(std::move(entries)), world_(world) {
   APUS_CHECK(world >= 1, ConfigError, "a flat layout needs a world of at least 1 rank, got ", world);
   std::set<std::string> seen;
   int64_t cursor = 0;
   for (const FlatEntry& entry : entries_) {
     APUS_CHECK(seen.insert(entry.name).second, ConfigError, "parameter '", entry.name,
                "' is listed twice; a tied weight must share one tensor, not one name");
+    if (entry.starts_section) cursor = round_up(cursor, kBlockElements);
     offsets_.push_back(cursor);
     used_ += entry.numel();
     cursor = round_up(cursor + entry.numel(), kAlignElements);

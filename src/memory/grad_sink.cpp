@@ -17,7 +17,9 @@ GradSink::GradSink(std::vector<ParamGroup*> groups)
   }
 }
 
-void GradSink::set_on_ready(std::function<void(ParamGroup&)> on_ready) { on_ready_ = std::move(on_ready); }
+void GradSink::set_on_ready(std::function<void(ParamGroup&)> on_ready) {
+  on_ready_ = std::move(on_ready);
+}
 
 bool GradSink::takes(const at::Tensor& parameter) const {
   return places_.contains(parameter.unsafeGetTensorImpl());

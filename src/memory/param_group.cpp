@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "apus/base/error.h"
@@ -14,8 +15,10 @@ namespace {
 std::vector<FlatEntry> entries_of(const std::vector<GroupParameter>& parameters) {
   std::vector<FlatEntry> entries;
   entries.reserve(parameters.size());
-  for (const GroupParameter& parameter : parameters) {
-    entries.push_back({parameter.name, parameter.tensor.sizes().vec()});
+  for (size_t index = 0; index < parameters.size(); ++index) {
+    const GroupParameter& parameter = parameters[index];
+    const bool new_unit = index == 0 || parameters[index - 1].unit != parameter.unit;
+    entries.push_back({parameter.name, parameter.tensor.sizes().vec(), new_unit});
   }
   return entries;
 }
@@ -34,51 +37,95 @@ void check_parameters(const std::vector<GroupParameter>& parameters, const std::
   }
 }
 
-at::Tensor zeros_fp32(int64_t elements, const at::Tensor& like) {
-  return at::zeros({elements}, like.options().dtype(at::kFloat).requires_grad(false));
-}
-
 }  // namespace
 
 ParamGroup::ParamGroup(std::vector<GroupParameter> parameters, const ParamGroupOptions& options)
     : parameters_((check_parameters(parameters, options.name), std::move(parameters))),
       options_(options),
-      layout_(entries_of(parameters_), options.world) {
+      layout_(entries_of(parameters_), options.world),
+      source_dtype_(parameters_.front().tensor.scalar_type()) {
+  APUS_CHECK(!options_.shard_parameters || (options_.shard_optimizer && options_.shard_gradients),
+             ConfigError, "group '", options_.name,
+             "': sharded parameters need a sharded optimizer and sharded gradients");
+  APUS_CHECK(options_.grad_dtype == at::kFloat || options_.grad_dtype == at::kBFloat16, ConfigError,
+             "gradients accumulate in fp32 or bf16, not in ", c10::toString(options_.grad_dtype));
   at::NoGradGuard no_grad;
-  const at::Tensor initial_G = initial_values();
-  if (options_.agree_on_values) options_.agree_on_values(initial_G);
-  install_parameters(initial_G);
-  allocate_states(initial_G);
+  allocate(parameters_.front().tensor.device());
+  take_values();
+  install_leaves();
 }
 
-/// The leaves' values, laid out, in their own dtype.
-at::Tensor ParamGroup::initial_values() const {
-  const at::Tensor& first = parameters_.front().tensor;
-  at::Tensor flat_G = at::zeros({layout_.padded_elements()}, first.options().requires_grad(false));
-  for (size_t index = 0; index < parameters_.size(); ++index) {
-    const at::Tensor& leaf = parameters_[index].tensor;
-    const ElementRange range = layout_.range_of(static_cast<int64_t>(index));
-    flat_G.slice(0, range.begin, range.end).view(leaf.sizes()).copy_(leaf.detach());
+void ParamGroup::allocate(at::Device device) {
+  const at::ScalarType dtype = options_.compute_dtype.value_or(source_dtype_);
+  const auto plain = at::TensorOptions().dtype(dtype).device(device);
+  const ElementRange range = update_range();
+  if (options_.shard_parameters) {
+    const int64_t bytes = layout_.padded_elements() * static_cast<int64_t>(c10::elementSize(dtype));
+    buffer_ = std::make_unique<ShardedBuffer>(options_.name, bytes, ShardPlace{options_.rank, options_.world},
+                                              device);
+    own_params_U_ = buffer_->shard().view(dtype);
+  } else {
+    flat_params_G_ = at::zeros({layout_.padded_elements()}, plain);
+    own_params_U_ = flat_params_G_.slice(0, range.begin, range.end);
   }
-  return flat_G;
+  const auto fp32 = plain.dtype(at::kFloat);
+  masters_U_ = dtype == at::kFloat ? own_params_U_ : at::zeros({range.size()}, fp32);
+  exp_avg_U_ = at::zeros({range.size()}, fp32);
+  exp_avg_sq_U_ = at::zeros({range.size()}, fp32);
 }
 
-void ParamGroup::install_parameters(const at::Tensor& initial_G) {
-  flat_params_G_ = initial_G.to(options_.compute_dtype.value_or(initial_G.scalar_type()));
+/// The leaves' values that lie in a piece of the flat layout, in their own dtype; zeros between them.
+at::Tensor ParamGroup::piece_of_leaves(const ElementRange& piece) const {
+  at::Tensor values = at::zeros({piece.size()}, parameters_.front().tensor.options().requires_grad(false));
+  for (size_t index = 0; index < parameters_.size(); ++index) {
+    const ElementRange range = layout_.range_of(static_cast<int64_t>(index));
+    const ElementRange part = intersect(range, piece);
+    if (part.size() == 0) continue;
+    const at::Tensor source = parameters_[index].tensor.detach().reshape({-1});
+    values.slice(0, part.begin - piece.begin, part.end - piece.begin)
+        .copy_(source.slice(0, part.begin - range.begin, part.end - range.begin));
+  }
+  return values;
+}
+
+void ParamGroup::take_values() {
+  const ElementRange kept =
+      flat_params_G_.defined() ? ElementRange{0, layout_.padded_elements()} : owned_range();
+  const bool agrees = static_cast<bool>(options_.agree_on_values);
+  for (int64_t begin = 0; begin < layout_.padded_elements(); begin += kPieceElements) {
+    const ElementRange all{begin, std::min(begin + kPieceElements, layout_.padded_elements())};
+    const ElementRange piece = agrees ? all : intersect(all, kept);
+    if (piece.size() == 0) continue;
+    const at::Tensor values = piece_of_leaves(piece);
+    if (agrees) options_.agree_on_values(values);
+    take_piece(piece, values);
+  }
+}
+
+/// Puts a piece of the initial values wherever this rank keeps it.
+void ParamGroup::take_piece(const ElementRange& piece, const at::Tensor& values) {
+  const auto put = [&](const at::Tensor& target, const ElementRange& range) {
+    const ElementRange part = intersect(range, piece);
+    if (part.size() == 0) return;
+    target.slice(0, part.begin - range.begin, part.end - range.begin)
+        .copy_(values.slice(0, part.begin - piece.begin, part.end - piece.begin));
+  };
+  if (flat_params_G_.defined()) {
+    put(flat_params_G_, {0, layout_.padded_elements()});
+  } else {
+    put(own_params_U_, owned_range());
+  }
+  if (dtype() != at::kFloat) put(masters_U_, update_range());
+}
+
+void ParamGroup::install_leaves() {
+  const auto element = static_cast<int64_t>(c10::elementSize(dtype()));
   for (size_t index = 0; index < parameters_.size(); ++index) {
     at::Tensor& leaf = parameters_[index].tensor;
     const ElementRange range = layout_.range_of(static_cast<int64_t>(index));
-    leaf.set_data(flat_params_G_.slice(0, range.begin, range.end).view(leaf.sizes()));
+    leaf.set_data(buffer_ ? buffer_->view(range.begin * element, leaf.sizes(), dtype())
+                          : flat_params_G_.slice(0, range.begin, range.end).view(leaf.sizes()));
   }
-}
-
-void ParamGroup::allocate_states(const at::Tensor& initial_G) {
-  const ElementRange range = update_range();
-  const at::Tensor& source = dtype() == at::kFloat ? flat_params_G_ : initial_G;
-  const at::Tensor own = source.slice(0, range.begin, range.end);
-  masters_U_ = dtype() == at::kFloat ? own : own.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
-  exp_avg_U_ = zeros_fp32(range.size(), flat_params_G_);
-  exp_avg_sq_U_ = zeros_fp32(range.size(), flat_params_G_);
 }
 
 ElementRange ParamGroup::update_range() const {
@@ -86,28 +133,35 @@ ElementRange ParamGroup::update_range() const {
   return {0, layout_.padded_elements()};
 }
 
+const at::Tensor& ParamGroup::flat_params() const {
+  APUS_ASSERT(flat_params_G_.defined(), "the parameters of group '", options_.name, "' are sharded");
+  return flat_params_G_;
+}
+
 void ParamGroup::publish_masters() {
-  if (dtype() == at::kFloat) return;
-  const ElementRange range = update_range();
-  flat_params_G_.slice(0, range.begin, range.end).copy_(masters_U_);
+  if (dtype() != at::kFloat) own_params_U_.copy_(masters_U_);
+}
+
+at::Tensor ParamGroup::zero_grads(int64_t elements) const {
+  return at::zeros({elements}, own_params_U_.options().dtype(options_.grad_dtype));
 }
 
 void ParamGroup::add_grad(int64_t index, const at::Tensor& grad) {
   APUS_ASSERT(grad_state_ != GradState::kReducing, "a gradient of '", parameters_.at(index).name,
               "' arrived while its group is being reduced");
-  if (!full_grad_G_.defined()) full_grad_G_ = zeros_fp32(layout_.padded_elements(), flat_params_G_);
+  if (!full_grad_G_.defined()) full_grad_G_ = zero_grads(layout_.padded_elements());
   grad_state_ = GradState::kPartial;
   if (!grad.defined()) return;
   const FlatEntry& entry = layout_.entries()[static_cast<size_t>(index)];
-  APUS_CHECK(grad.sizes() == at::IntArrayRef(entry.sizes), ShapeError, "gradient of '", entry.name,
-             "' has ", grad.numel(), " elements in another shape than the parameter's ", entry.numel());
+  APUS_CHECK(grad.sizes() == at::IntArrayRef(entry.sizes), ShapeError, "gradient of '", entry.name, "' has ",
+             grad.numel(), " elements in another shape than the parameter's ", entry.numel());
   const ElementRange range = layout_.range_of(index);
   full_grad_G_.slice(0, range.begin, range.end).view(entry.sizes).add_(grad);
 }
 
 at::Tensor ParamGroup::begin_reduce() {
   APUS_ASSERT(grad_state_ != GradState::kReducing, "group '", options_.name, "' is being reduced already");
-  if (!full_grad_G_.defined()) full_grad_G_ = zeros_fp32(layout_.padded_elements(), flat_params_G_);
+  if (!full_grad_G_.defined()) full_grad_G_ = zero_grads(layout_.padded_elements());
   grad_state_ = GradState::kReducing;
   return full_grad_G_;
 }
@@ -119,12 +173,20 @@ void ParamGroup::finish_reduce(const at::Tensor& reduced_shard) {
   if (shard_grad_S_.defined()) {
     shard_grad_S_.add_(reduced_shard);
   } else {
-    shard_grad_S_ = reduced_shard;
+    shard_grad_S_ = reduced_shard.to(options_.grad_dtype);
   }
   full_grad_G_.reset();
 }
 
-at::Tensor ParamGroup::reduced_grad() const {
+void ParamGroup::spread_grad(
+    const std::function<void(const at::Tensor& full, const at::Tensor& shard)>& all_gather) {
+  APUS_ASSERT(grad_state_ == GradState::kSharded && shard_grad_S_.defined(), "group '", options_.name,
+              "' has no sharded gradient to spread");
+  full_grad_G_ = at::empty({layout_.padded_elements()}, shard_grad_S_.options());
+  all_gather(full_grad_G_, shard_grad_S_);
+}
+
+at::Tensor ParamGroup::accumulated() const {
   APUS_ASSERT(grad_state_ == GradState::kSharded, "the gradients of group '", options_.name,
               "' are read before they are reduced");
   if (!keeps_full_gradient()) return shard_grad_S_;
@@ -132,12 +194,20 @@ at::Tensor ParamGroup::reduced_grad() const {
   return full_grad_G_.slice(0, range.begin, range.end);
 }
 
+at::Tensor ParamGroup::reduced_grad() const {
+  if (!keeps_full_gradient() && !options_.shard_optimizer) {
+    APUS_ASSERT(full_grad_G_.defined(), "the gradient of group '", options_.name, "' was not spread");
+    return full_grad_G_;
+  }
+  return accumulated();
+}
+
 at::Tensor ParamGroup::owned_grad() const {
-  APUS_ASSERT(grad_state_ == GradState::kSharded, "the gradients of group '", options_.name,
-              "' are read before they are reduced");
-  if (!keeps_full_gradient()) return shard_grad_S_;
-  const ElementRange range = owned_range();
-  return full_grad_G_.slice(0, range.begin, range.end);
+  const at::Tensor grads = accumulated();
+  if (!keeps_full_gradient()) return grads;
+  const ElementRange owned = owned_range();
+  const int64_t shift = update_range().begin;
+  return grads.slice(0, owned.begin - shift, owned.end - shift);
 }
 
 void ParamGroup::reset_grads() {

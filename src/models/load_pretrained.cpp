@@ -56,7 +56,8 @@ void check_dtype(const std::string& file, const TensorView& view) {
                                          "checkpoints are not supported)"));
 }
 
-void install(const Files& files, const std::string& stored_name, const nn::NamedParameter& parameter) {
+void install(const Files& files, const std::string& stored_name, const nn::NamedParameter& parameter,
+             Conversion conversion) {
   const std::string file = weights_name(*files);
   const TensorView* view = files->find(stored_name);
   const at::Tensor& tensor = parameter.tensor;
@@ -70,7 +71,8 @@ void install(const Files& files, const std::string& stored_name, const nn::Named
                               shape_text(tensor.sizes()) + ": does config.json belong to it?");
   check_dtype(file, *view);
   const bool trainable = tensor.requires_grad();
-  tensor.set_data(stored_tensor(files, *view).to(tensor.options().requires_grad(false)));
+  const at::Tensor stored = stored_tensor(files, *view);
+  tensor.set_data(conversion == Conversion::kNow ? stored.to(tensor.options().requires_grad(false)) : stored);
   tensor.set_requires_grad(trainable);
 }
 
@@ -95,7 +97,7 @@ void fill(const Files& files, const std::vector<nn::NamedParameter>& parameters,
   std::set<std::string> known;
   for (const nn::NamedParameter& parameter : parameters) {
     std::string stored = options.checkpoint_name ? options.checkpoint_name(parameter.name) : parameter.name;
-    install(files, stored, parameter);
+    install(files, stored, parameter, options.conversion);
     known.insert(std::move(stored));
   }
   refuse_unknown_tensors(*files, known, options.redundant);
@@ -145,7 +147,8 @@ PretrainedModel load_pretrained(const fs::path& folder, const ModelRegistry& reg
   const WeightMap& weights = loaded.spec.weights;
   fill(files, loaded.model->named_parameters(),
        {.checkpoint_name = weights.checkpoint_name,
-        .redundant = weights.redundant ? weights.redundant(config) : std::vector<std::string>{}});
+        .redundant = weights.redundant ? weights.redundant(config) : std::vector<std::string>{},
+        .conversion = options.conversion});
   return loaded;
 }
 

@@ -2,6 +2,7 @@
 
 #include "apus/models/qwen2.h"
 #include "apus/nn/linear.h"
+#include "apus/ops/recomputed.h"
 
 namespace apus::models {
 
@@ -10,8 +11,8 @@ class Qwen2Attention final : public nn::Module {
  public:
   Qwen2Attention(const Qwen2Config& config, at::ScalarType dtype);
 
-  /// Shapes:  [T, D] -> [T, D].
-  at::Tensor forward(const at::Tensor& x_TD, const nn::PassContext& context) const;
+  /// Shapes:  [T, D] -> [T, D]. Drops x once it has been used.
+  at::Tensor forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const;
 
  private:
   int64_t head_dim_;
@@ -23,8 +24,8 @@ class Qwen2Mlp final : public nn::Module {
  public:
   Qwen2Mlp(const Qwen2Config& config, at::ScalarType dtype);
 
-  /// Shapes:  [T, D] -> [T, D].
-  at::Tensor forward(const at::Tensor& x_TD, const nn::PassContext& context) const;
+  /// Shapes:  [T, D] -> [T, D]. Drops x once it has been used.
+  at::Tensor forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const;
 
  private:
   nn::Linear gate_proj_, up_proj_, down_proj_;

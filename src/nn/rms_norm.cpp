@@ -16,6 +16,13 @@ at::Tensor RmsNorm::forward(const at::Tensor& x_TD) const {
   return ops::rms_norm(x_TD, weight_D_, eps_);
 }
 
+ops::Recomputed RmsNorm::forward_light(const at::Tensor& x_TD, const PassContext& context) const {
+  if (!context.light_tape) return ops::Recomputed(forward(x_TD));
+  return ops::Recomputed({x_TD, weight_D_}, [eps = eps_](const std::vector<at::Tensor>& inputs) {
+    return ops::rms_norm(inputs[0], inputs[1], eps);
+  });
+}
+
 ops::AddRmsNorm RmsNorm::forward_add(const at::Tensor& x_TD, const at::Tensor& residual_TD) const {
   return ops::add_rms_norm(x_TD, residual_TD, weight_D_, eps_);
 }

@@ -1,6 +1,7 @@
 #include "apus/ops/norm.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/alias.h>
 
 #include "apus/base/error.h"
 
@@ -12,7 +13,9 @@ at::Tensor rms_norm(const at::Tensor& x_TD, const at::Tensor& weight_D, double e
              weight_D.sizes());
   APUS_CHECK(x_TD.scalar_type() == weight_D.scalar_type(), ShapeError, "rms_norm: x is ", x_TD.scalar_type(),
              " but the weight is ", weight_D.scalar_type(), "; both must have one dtype");
-  const at::Tensor x32_TD = x_TD.to(at::kFloat);
+  // x gets one gradient, the sum over its two uses here, in fp32 too: so the norm's backward gives the same bits
+  // whether x is the tape's own tensor or a leaf of a recompute.
+  const at::Tensor x32_TD = x_TD.scalar_type() == at::kFloat ? at::alias(x_TD) : x_TD.to(at::kFloat);
   const at::Tensor scale_T1 = x32_TD.square().mean(-1, /*keepdim=*/true).add(eps).rsqrt();
   return (x32_TD * scale_T1).to(x_TD.scalar_type()) * weight_D;
 }

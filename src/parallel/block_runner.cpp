@@ -5,9 +5,11 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <optional>
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/parallel/gatherer.h"
 
 namespace apus::parallel {
 namespace {
@@ -21,38 +23,60 @@ at::Tensor detached_leaf(const at::Tensor& input, bool needs_grad) {
   return leaf;
 }
 
+}  // namespace
+
+/// What the runner remembers of a recorded run until its backward.
+struct BlockRunner::Record {
+  size_t unit = 0;
+  std::vector<at::Tensor> trainable;
+  bool done = false;
+  Gatherer::Hold kept;  // from forward to backward, where the unit stays gathered
+};
+
 /// The tape node of one run of a unit.
-class UnitBackward final : public tape::Node {
+class BlockRunner::UnitBackward final : public tape::Node {
  public:
-  UnitBackward(memory::GradSink& sink, std::vector<at::Tensor> trainable, BlockRunner::Function function,
+  UnitBackward(BlockRunner& runner, std::shared_ptr<Record> record, BlockRunner::Function function,
                bool input_needs_grad)
-      : sink_(sink),
-        trainable_(std::move(trainable)),
+      : runner_(runner),
+        record_(std::move(record)),
         function_(std::move(function)),
         input_needs_grad_(input_needs_grad) {}
+  ~UnitBackward() override { record_->kept.end(); }
 
   /// Runs the unit for the first time; keeps its tape, or its input alone.
   at::Tensor forward(const at::Tensor& input, Recompute recompute) {
+    Gatherer::Hold hold = runner_.hold_forward(record_->unit);
+    at::Tensor output;
     if (recompute == Recompute::kBlock) {
       input_ = input.detach();
       at::NoGradGuard no_grad;
-      return function_(input_).detach();
+      output = function_(input_).detach();
+    } else {
+      record(input);
+      output = inner_output_.detach();
     }
-    record(input);
-    return inner_output_.detach();
+    record_->kept = runner_.keep(record_->unit, std::move(hold));
+    return output;
   }
 
   tape::variable_list apply(tape::variable_list&& grads) override {
     APUS_ASSERT(!released_, "backward ran twice through one unit");
+    Gatherer::Hold hold = runner_.hold_backward(*record_);
+    record_->kept.end();
     if (!inner_output_.defined()) record(input_);
     tape::variable_list result(num_outputs());
-    back_propagate(grads.at(0), result);
+    std::vector<at::Tensor> wanted = back_propagate(grads.at(0), result);
     release_variables();
+    hold.end();
+    record_->done = true;
+    runner_.report(*record_, wanted);
     return result;
   }
 
   void release_variables() override {
     released_ = true;
+    record_->kept.end();
     input_.reset();
     inner_input_.reset();
     inner_output_.reset();
@@ -68,46 +92,82 @@ class UnitBackward final : public tape::Node {
     inner_output_ = function_(inner_input_);
   }
 
-  void back_propagate(const at::Tensor& grad, tape::variable_list& result) {
-    std::vector<at::Tensor> grads(trainable_.size() + 1);
+  /// Gradients of the trainable parameters; the input's goes into `result`.
+  std::vector<at::Tensor> back_propagate(const at::Tensor& grad, tape::variable_list& result) {
+    const std::vector<at::Tensor>& trainable = record_->trainable;
+    std::vector<at::Tensor> grads(trainable.size() + 1);
     if (grad.defined() && inner_output_.requires_grad()) {
-      tape::variable_list wanted = trainable_;
+      tape::variable_list wanted = trainable;
       if (input_needs_grad_) wanted.push_back(inner_input_);
       grads = tape::grad({inner_output_}, wanted, {grad}, /*retain_graph=*/false, /*create_graph=*/false,
                          /*allow_unused=*/true);
     }
-    // The tape is gone before the sink may start a reduction, so that its memory can be used for it.
-    inner_output_.reset();
-    if (input_needs_grad_) result.at(0) = grads.at(trainable_.size());
-    for (size_t index = 0; index < trainable_.size(); ++index) sink_.add(trainable_[index], grads[index]);
+    if (input_needs_grad_) result.at(0) = grads.at(trainable.size());
+    grads.resize(trainable.size());
+    return grads;
   }
 
-  memory::GradSink& sink_;
-  std::vector<at::Tensor> trainable_;
+  BlockRunner& runner_;
+  std::shared_ptr<Record> record_;
   BlockRunner::Function function_;
   bool input_needs_grad_;
   bool released_ = false;
   at::Tensor input_, inner_input_, inner_output_;
 };
 
-}  // namespace
+BlockRunner::BlockRunner(memory::GradSink& sink, Gatherer* gatherer) : sink_(sink), gatherer_(gatherer) {}
 
-BlockRunner::BlockRunner(memory::GradSink& sink) : sink_(sink) {}
+BlockRunner::~BlockRunner() = default;
 
-at::Tensor BlockRunner::run(const Unit& unit, const at::Tensor& input, Recompute recompute, Function function) {
-  std::vector<at::Tensor> trainable;
+Gatherer::Hold BlockRunner::hold_forward(size_t unit) {
+  return gatherer_ ? gatherer_->forward(unit) : Gatherer::Hold();
+}
+
+/// Gathers for a unit's backward; the one recorded last among those still to run comes next.
+Gatherer::Hold BlockRunner::hold_backward(const Record& record) {
+  if (!gatherer_) return {};
+  std::optional<size_t> next;
+  for (const auto& other : records_) {
+    if (!other->done && other.get() != &record) next = other->unit;
+  }
+  return gatherer_->backward(record.unit, next);
+}
+
+/// What stays of a forward's hold until backward.
+Gatherer::Hold BlockRunner::keep(size_t unit, Gatherer::Hold hold) {
+  if (!gatherer_ || gatherer_->keeps_for_backward(unit)) return hold;
+  gatherer_->keep_secondary(unit);
+  return {};
+}
+
+void BlockRunner::report(const Record& record, const std::vector<at::Tensor>& grads) {
+  for (size_t index = 0; index < record.trainable.size(); ++index) {
+    sink_.add(record.trainable[index], index < grads.size() ? grads[index] : at::Tensor());
+  }
+}
+
+at::Tensor BlockRunner::run_plainly(const Unit& unit, const at::Tensor& input, const Function& function) {
+  at::NoGradGuard no_grad;
+  const Gatherer::Hold hold = hold_forward(unit.index);
+  return function(input);
+}
+
+at::Tensor BlockRunner::run(const Unit& unit, const at::Tensor& input, Recompute recompute,
+                            Function function) {
+  auto record = std::make_shared<Record>();
+  record->unit = unit.index;
   for (const at::Tensor& parameter : unit.parameters) {
-    if (sink_.takes(parameter)) trainable.push_back(parameter);
+    if (sink_.takes(parameter)) record->trainable.push_back(parameter);
   }
   const bool input_needs_grad = input.requires_grad();
-  if (!at::GradMode::is_enabled() || (trainable.empty() && !input_needs_grad)) {
-    at::NoGradGuard no_grad;
-    return function(input);
+  if (!at::GradMode::is_enabled() || (record->trainable.empty() && !input_needs_grad)) {
+    return run_plainly(unit, input, function);
   }
-  for (const at::Tensor& parameter : trainable) sink_.expect(parameter);
+  for (const at::Tensor& parameter : record->trainable) sink_.expect(parameter);
+  records_.push_back(record);
 
   const auto node = std::shared_ptr<UnitBackward>(
-      new UnitBackward(sink_, std::move(trainable), std::move(function), input_needs_grad), tape::deleteNode);
+      new UnitBackward(*this, std::move(record), std::move(function), input_needs_grad), tape::deleteNode);
   // A node without next edges would never run; the edge of an input that needs no gradient is an empty one.
   node->set_next_edges({input_needs_grad ? tape::impl::gradient_edge(input) : tape::Edge()});
   at::Tensor output;
@@ -118,6 +178,17 @@ at::Tensor BlockRunner::run(const Unit& unit, const at::Tensor& input, Recompute
   const uint32_t slot = node->add_input_metadata(output);
   tape::impl::set_gradient_edge(output, tape::Edge(node, slot));
   return output;
+}
+
+void BlockRunner::finish_backward() {
+  for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
+    if ((*record)->done) continue;
+    hold_backward(**record).end();
+    (*record)->kept.end();
+    (*record)->done = true;
+    report(**record, {});
+  }
+  records_.clear();
 }
 
 }  // namespace apus::parallel

@@ -1,42 +1,114 @@
 #include "apus/parallel/grad_reducer.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <utility>
 
-namespace apus::parallel {
+#include "apus/base/error.h"
 
-GradReducer::GradReducer(std::vector<memory::ParamGroup*> groups, const ShardPolicy& policy, comm::Communicator& dp)
-    : policy_(policy), dp_(dp), sink_(std::move(groups)) {
+namespace apus::parallel {
+namespace {
+
+/// Adds the ranks' parts [n, S] in rank order, in fp32.
+at::Tensor sum_in_order(const at::Tensor& parts, int64_t ranks) {
+  const at::Tensor rows = parts.view({ranks, -1});
+  at::Tensor sum = rows[0].to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  for (int64_t rank = 1; rank < ranks; ++rank) sum.add_(rows[rank]);
+  return sum;
+}
+
+}  // namespace
+
+GradReducer::GradReducer(std::vector<memory::ParamGroup*> groups, const ShardPolicy& policy,
+                         const DataParallel& ranks, const GradReducerOptions& options)
+    : policy_(policy), ranks_(ranks), options_(options), groups_(groups), sink_(std::move(groups)) {
+  APUS_CHECK(options.reduce_dtype == at::kFloat || options.reduce_dtype == at::kBFloat16, ConfigError,
+             "gradients travel in fp32 or bf16, not in ", c10::toString(options.reduce_dtype),
+             "; change --reduce_dtype");
   sink_.set_on_ready([this](memory::ParamGroup& group) { reduce(group); });
 }
 
-void GradReducer::begin_micro_batch(MicroBatchPlace place) { place_ = place; }
+void GradReducer::begin_micro_batch(MicroBatchPlace place) {
+  wait_all();
+  place_ = place;
+}
 
 void GradReducer::reduce(memory::ParamGroup& group) {
-  if (!policy_.grad_shard && place_ == MicroBatchPlace::kNotLast) return;
+  const bool every_time = policy_.reduce == ReduceCadence::kMicroBatch || options_.deterministic;
+  if (!every_time && place_ == MicroBatchPlace::kNotLast) return;
   if (running_.size() >= kMaxInFlight) wait_oldest();
-  Running entry{&group, {}, nullptr};
+  running_.push_back(start(group));
+  if (!options_.overlap) wait_oldest();
+}
+
+GradReducer::Running GradReducer::start(memory::ParamGroup& group) {
   const at::Tensor full = group.begin_reduce();
-  if (policy_.grad_shard) {
-    entry.shard = at::empty({group.layout().shard_elements()}, full.options());
-    entry.work = dp_.reduce_scatter(entry.shard, full);
-  } else {
-    entry.work = dp_.all_reduce(full);
-  }
-  running_.push_back(std::move(entry));
+  if (full.numel() == 0) return {nullptr, [&group, full] { group.finish_reduce(full); }};
+  if (options_.deterministic) return exchange_in_order(group, full);
+  return group.options().shard_gradients ? scatter_into_shard(group, full) : reduce_in_place(group, full);
+}
+
+GradReducer::Running GradReducer::scatter_into_shard(memory::ParamGroup& group, const at::Tensor& full) {
+  const at::Tensor sent = full.to(options_.reduce_dtype);
+  const at::Tensor shard = at::empty({group.layout().shard_elements()}, sent.options());
+  return {ranks_.shard->reduce_scatter(shard, sent),
+          [&group, shard] { group.finish_reduce(shard.to(at::kFloat)); }};
+}
+
+/// The group keeps its full gradient: all of it is summed, or the own range where only that is updated.
+GradReducer::Running GradReducer::reduce_in_place(memory::ParamGroup& group, const at::Tensor& full) {
+  const at::Tensor sent = full.to(options_.reduce_dtype);
+  const auto finish = [&group, full, sent] {
+    if (!sent.is_same(full)) full.copy_(sent);
+    group.finish_reduce({});
+  };
+  if (!policy_.opt_shard) return {ranks_.shard->all_reduce(sent), finish};
+  const memory::ElementRange own = group.owned_range();
+  return {ranks_.shard->reduce_scatter(sent.slice(0, own.begin, own.end), sent), finish};
+}
+
+/// Every rank gets all ranks' parts of its own shard, and adds them in the order of dp, replicas included.
+GradReducer::Running GradReducer::exchange_in_order(memory::ParamGroup& group, const at::Tensor& full) {
+  const int64_t ranks = ranks_.dp->size();
+  // Shard ranks run fastest in dp: part j of the copies laid end to end is the shard that rank j owns.
+  at::Tensor sent = full.to(options_.reduce_dtype);
+  if (ranks_.replicas() > 1) sent = sent.repeat({ranks_.replicas()});
+  const at::Tensor parts = at::empty_like(sent);
+  return {ranks_.dp->all_to_all(parts, sent),
+          [&group, parts, ranks] { group.finish_reduce(sum_in_order(parts, ranks)); }};
 }
 
 void GradReducer::wait_oldest() {
-  Running entry = std::move(running_.front());
+  const Running entry = std::move(running_.front());
   running_.pop_front();
-  waited_.wait(*entry.work);
-  entry.group->finish_reduce(entry.shard);
+  if (entry.work) waited_.wait(*entry.work);
+  entry.finish();
+}
+
+void GradReducer::wait_all() {
+  while (!running_.empty()) wait_oldest();
 }
 
 void GradReducer::finish_micro_batch() {
   sink_.flush();
-  while (!running_.empty()) wait_oldest();
+  if (place_ == MicroBatchPlace::kNotLast) return;  // the next forward hides what is still running
+  wait_all();
+  finish_step();
+}
+
+/// What happens once a step, when all of it has been added up.
+void GradReducer::finish_step() {
+  for (memory::ParamGroup* group : groups_) {
+    if (group->layout().padded_elements() == 0) continue;
+    if (ranks_.replicate && !options_.deterministic)
+      waited_.wait(*ranks_.replicate->all_reduce(group->accumulated()));
+    if (options_.deterministic && !policy_.opt_shard) {
+      group->spread_grad([this](const at::Tensor& full, const at::Tensor& shard) {
+        waited_.wait(*ranks_.shard->all_gather(full, shard));
+      });
+    }
+  }
 }
 
 }  // namespace apus::parallel

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_set>
+#include <utility>
 
 #include "apus/base/error.h"
 
@@ -11,16 +12,17 @@ namespace {
 
 using Parameters = std::vector<memory::GroupParameter>;
 
-/// The trainable parameters of each unit, each tensor in the first unit that uses it.
-std::vector<Parameters> owned_parameters(const ModelUnits& model) {
+/// The parameters of each unit that are trainable, or that are not; each tensor in the first unit that uses
+/// it.
+std::vector<Parameters> owned_parameters(const ModelUnits& model, bool trainable) {
   std::unordered_set<const void*> seen;
   std::vector<Parameters> result;
-  for (const auto& unit : model.units) {
+  for (size_t index = 0; index < model.units.size(); ++index) {
     Parameters owned;
-    for (const nn::NamedParameter& parameter : unit) {
-      if (!parameter.tensor.requires_grad()) continue;
+    for (const nn::NamedParameter& parameter : model.units[index].parameters) {
+      if (parameter.tensor.requires_grad() != trainable) continue;
       if (!seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
-      owned.push_back({parameter.name, parameter.tensor});
+      owned.push_back({parameter.name, parameter.tensor, static_cast<int>(index)});
     }
     result.push_back(std::move(owned));
   }
@@ -44,23 +46,25 @@ int64_t elements(const Parameters& parameters) {
 
 ModelUnits model_units(nn::CausalLm& model) {
   ModelUnits result;
-  result.units.push_back(model.embed_parameters());
+  result.units.push_back({"embedding", model.embed_parameters(), SlotKind::kOwn});
   const int64_t blocks = static_cast<int64_t>(model.blocks().size());
-  for (int64_t index = 0; index < blocks; ++index) result.units.push_back(model.block_parameters(index));
-  result.units.push_back(model.head_parameters());
+  for (int64_t index = 0; index < blocks; ++index) {
+    result.units.push_back({detail::concat("block ", index), model.block_parameters(index)});
+  }
+  result.units.push_back({"head", model.head_parameters(), SlotKind::kOwn});
   return result;
 }
 
 std::vector<Parameters> plan_groups(const ModelUnits& model, int64_t bucket_elements) {
   APUS_CHECK(bucket_elements >= 1, ConfigError, "bucket_elements must be at least 1, got ", bucket_elements);
-  std::vector<Parameters> units = owned_parameters(model);
+  std::vector<Parameters> units = owned_parameters(model, /*trainable=*/true);
   std::vector<Parameters> groups;
   std::map<at::ScalarType, size_t> open;  // the group that still takes units, by dtype
   for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
     for (auto& [dtype, parameters] : by_dtype(std::move(*unit))) {
       const auto found = open.find(dtype);
-      const bool fits = found != open.end() &&
-                        elements(groups[found->second]) + elements(parameters) <= bucket_elements;
+      const bool fits =
+          found != open.end() && elements(groups[found->second]) + elements(parameters) <= bucket_elements;
       if (!fits) {
         open[dtype] = groups.size();
         groups.emplace_back();
@@ -69,9 +73,11 @@ std::vector<Parameters> plan_groups(const ModelUnits& model, int64_t bucket_elem
       group.insert(group.end(), parameters.begin(), parameters.end());
     }
   }
-  APUS_CHECK(!groups.empty(), ConfigError,
-             "the model has no trainable parameter; add an adapter or set requires_grad before sharding");
   return groups;
+}
+
+std::vector<Parameters> frozen_parameters(const ModelUnits& model) {
+  return owned_parameters(model, /*trainable=*/false);
 }
 
 }  // namespace apus::parallel

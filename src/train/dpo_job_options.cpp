@@ -195,6 +195,16 @@ nlohmann::ordered_json to_json(const DpoJobOptions& options) {
   return json;
 }
 
+namespace {
+
+int zero_stage(const parallel::ShardPolicy& policy) {
+  if (policy.param_shard) return 3;
+  if (policy.grad_shard) return 2;
+  return policy.opt_shard ? 1 : 0;
+}
+
+}  // namespace
+
 nlohmann::ordered_json strategy_json(const DpoJobOptions& options, int world) {
   const int64_t accumulation = options.gradient_accumulation_steps.value_or(1);
   const parallel::ShardedModelOptions engine = engine_options(options);
@@ -204,7 +214,7 @@ nlohmann::ordered_json strategy_json(const DpoJobOptions& options, int world) {
   json["gradient_accumulation_steps"] = accumulation;
   json["gradient_clipping"] = options.max_grad_norm;
   json["bf16"] = {{"enabled", options.torch_dtype == "bfloat16"}};
-  json["zero_optimization"] = {{"stage", engine.policy.grad_shard ? 2 : 0}};
+  json["zero_optimization"] = {{"stage", zero_stage(engine.policy)}};
   json["zero_optimization"]["reduce_bucket_size"] = engine.bucket_elements;
   if (engine.policy.opt_shard) json["zero_optimization"]["allgather_bucket_size"] = engine.bucket_elements;
   return json;

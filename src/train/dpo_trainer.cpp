@@ -10,7 +10,8 @@ namespace {
 std::shared_ptr<const Objective> objective_for(parallel::ShardedModel& model,
                                                const DpoTrainerOptions& options) {
   require_active_adapters(model.model(), options.dpo.policy_adapters);
-  require_frozen_adapters(model.model(), options.dpo.reference_adapters);
+  parallel::ShardedModel& reference = options.dpo.reference_model ? *options.dpo.reference_model : model;
+  require_frozen_adapters(reference.model(), options.dpo.reference_adapters);
   return std::make_shared<DpoObjective>(options.dpo);
 }
 

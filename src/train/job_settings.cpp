@@ -15,13 +15,21 @@ std::string why_in_order(const DpoJobOptions& options, int world) {
 
 }  // namespace
 
+namespace {
+
+/// The policy of a DeepSpeed preset without offload; which of them a job takes is resolve_dpo_job's to say.
+parallel::ShardPolicy policy_of(const std::string& deepspeed) {
+  if (deepspeed == "zero1") return parallel::Zero1();
+  if (deepspeed == "zero2") return parallel::Zero2();
+  if (deepspeed == "zero3") return parallel::Zero3();
+  return parallel::Ddp();
+}
+
+}  // namespace
+
 parallel::ShardedModelOptions engine_options(const DpoJobOptions& options) {
   parallel::ShardedModelOptions engine;
-  if (options.deepspeed == "zero2") {
-    engine.policy = parallel::Zero2();
-  } else {
-    engine.policy = parallel::Ddp();
-  }
+  engine.policy = policy_of(options.deepspeed);
   engine.recompute = options.gradient_checkpointing ? parallel::Recompute::kBlock : parallel::Recompute::kNone;
   if (options.torch_dtype) engine.compute_dtype = *options.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
   return engine;

@@ -56,8 +56,9 @@ DpoObjective::DpoObjective(DpoOptions options)
              "rewards/margins", "logps/chosen",     "logps/rejected"} {
   APUS_CHECK(options_.beta > 0 && std::isfinite(options_.beta), ConfigError,
              "beta must be a positive number, got ", options_.beta, "; change --beta");
-  APUS_CHECK(!options_.policy_adapters.empty(), ConfigError,
-             "DPO with the base as its own reference needs an adapter to train; name one in policy_adapters");
+  APUS_CHECK(!options_.policy_adapters.empty() || options_.reference_model, ConfigError,
+             "DPO with the base as its own reference needs an adapter to train; name one in policy_adapters, or give a "
+             "reference_model");
 }
 
 int64_t DpoObjective::weight(const data::Batch& batch) const {
@@ -70,7 +71,8 @@ ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Bat
   at::Tensor reference;
   {
     at::NoGradGuard no_grad;
-    reference = sequence_log_probs(model, batch, options_.reference_adapters);
+    parallel::ShardedModel& frozen = options_.reference_model ? *options_.reference_model : model;
+    reference = sequence_log_probs(frozen, batch, options_.reference_adapters);
   }
   const at::Tensor policy = sequence_log_probs(model, batch, options_.policy_adapters);
   if (batch.is_empty()) return {policy.sum().mul(0.0), std::vector<double>(names_.size(), 0.0)};

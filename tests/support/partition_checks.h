@@ -18,22 +18,26 @@ namespace apus::testing {
 inline TinyResult train_on(int world, const TinyRun& run) {
   TinyResult result;
   run_ranks(world, [&](std::shared_ptr<comm::Communicator> dp) {
-    TinyResult own = train_tiny(run, *dp);
+    TinyResult own = train_tiny(run, dp);
     if (dp->rank() == 0) result = std::move(own);
   });
   return result;
 }
 
 inline std::string describe(int world, const TinyRun& run) {
-  return detail::concat(run.job == Job::kFullSft ? "full SFT" : "LoRA DPO", ", ", run.policy.name, ", world ", world,
-                        ", micro ", run.micro_batch_rows, ", accumulation ", run.accumulation,
-                        run.recompute == parallel::Recompute::kNone ? "" : ", recompute",
-                        run.layout == data::BatchLayout::kPacked ? ", packed" : "", ", bucket ", run.bucket_elements);
+  return detail::concat(job_name(run.job), ", ", run.policy.name, ", world ", world, ", micro ",
+                        run.micro_batch_rows, ", accumulation ", run.accumulation,
+                        run.recompute == parallel::Recompute::kNone    ? ""
+                        : run.recompute == parallel::Recompute::kBlock ? ", recompute"
+                                                                       : ", partial recompute",
+                        run.layout == data::BatchLayout::kPacked ? ", packed" : "", ", bucket ",
+                        run.bucket_elements);
 }
 
-inline void expect_same_numbers(const TinyResult& found, const TinyResult& wanted, Job job, const std::string& what) {
+inline void expect_same_numbers(const TinyResult& found, const TinyResult& wanted, Job job,
+                                const std::string& what) {
   ASSERT_EQ(found.losses.size(), wanted.losses.size()) << what;
-  const double norm_tolerance = job == Job::kLoraDpo ? 5e-5 : 1e-5;
+  const double norm_tolerance = is_dpo(job) ? 5e-5 : 1e-5;
   for (size_t step = 0; step < wanted.losses.size(); ++step) {
     const double scale = std::max(std::abs(wanted.losses[step]), 0.1);
     EXPECT_NEAR(found.losses[step], wanted.losses[step], 1e-5 * scale) << what << ", step " << step;
@@ -78,7 +82,7 @@ inline void expect_same_weights(const TinyResult& found, const TinyResult& wante
 inline memory::FlatLayout reference_layout(const TinyRun& run) {
   const auto dp = comm::GlooCommunicator::create(comm::make_hash_store(), {});
   const auto model = tiny_model(run);
-  parallel::ShardedModel engine(*model, *dp, {.policy = run.policy});
+  parallel::ShardedModel engine(*model, *dp, {.policy = parallel::Ddp()});
   return engine.groups().at(0)->layout();
 }
 

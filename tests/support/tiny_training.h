@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "apus/base/log.h"
 #include "apus/base/philox.h"
 #include "apus/comm/communicator.h"
+#include "apus/comm/device_mesh.h"
 #include "apus/data/dataset.h"
 #include "apus/models/init_random.h"
 #include "apus/models/qwen2.h"
@@ -24,8 +27,19 @@
 /// A tiny Qwen2, random rows and whole training runs over them, for tests of the engine and the trainers.
 namespace apus::testing {
 
-/// Which of the two jobs a run does.
-enum class Job { kFullSft, kLoraDpo };
+/// Which job a run does. Full DPO has a second, frozen model as reference.
+enum class Job { kFullSft, kLoraDpo, kLoraSft, kFullDpo };
+
+inline bool is_dpo(Job job) {
+  return job == Job::kLoraDpo || job == Job::kFullDpo;
+}
+inline bool is_full(Job job) {
+  return job == Job::kFullSft || job == Job::kFullDpo;
+}
+
+inline std::string job_name(Job job) {
+  return std::string(is_full(job) ? "full " : "LoRA ") + (is_dpo(job) ? "DPO" : "SFT");
+}
 
 /// How a run is split and executed.
 struct TinyRun {
@@ -41,6 +55,10 @@ struct TinyRun {
   int64_t steps = 20;
   double learning_rate = 1e-3;
   bool tied = true;
+  int64_t layers = 2;
+  bool deterministic = false;
+  /// Changes engine options that have no field here.
+  std::function<void(parallel::ShardedModelOptions&)> adjust;
 };
 
 /// What a run left behind.
@@ -68,7 +86,7 @@ inline std::shared_ptr<const data::Dataset> tiny_rows(Job job, int64_t count) {
   for (int64_t row = 0; row < count; ++row) {
     const auto key = static_cast<uint64_t>(row);
     const int64_t length = 6 + row * 5 % 15;
-    if (job == Job::kFullSft) {
+    if (!is_dpo(job)) {
       data::SftRow item{.input_ids = random_ids(random, key, length)};
       item.labels = item.input_ids;
       item.labels[0] = item.labels[1] = data::kIgnoredLabel;
@@ -79,15 +97,22 @@ inline std::shared_ptr<const data::Dataset> tiny_rows(Job job, int64_t count) {
                      .rejected_ids = random_ids(random, 3000 + key, 2 + row * 7 % 11)});
     }
   }
-  if (job == Job::kFullSft) return std::make_shared<data::SftDataset>(std::move(sft));
+  if (!is_dpo(job)) return std::make_shared<data::SftDataset>(std::move(sft));
   return std::make_shared<data::DpoDataset>(std::move(dpo));
+}
+
+/// A seeded model, all of it frozen.
+inline std::unique_ptr<models::Qwen2> frozen_tiny_model(const TinyRun& run) {
+  auto model = std::make_unique<models::Qwen2>(
+      models::Qwen2Config{.num_hidden_layers = run.layers, .tie_word_embeddings = run.tied}, run.dtype);
+  models::init_random(*model, {.seed = 3, .standard_deviation = 0.2});
+  return model;
 }
 
 /// A seeded model, prepared for its job.
 inline std::unique_ptr<models::Qwen2> tiny_model(const TinyRun& run) {
-  auto model = std::make_unique<models::Qwen2>(models::Qwen2Config{.tie_word_embeddings = run.tied}, run.dtype);
-  models::init_random(*model, {.seed = 3, .standard_deviation = 0.2});
-  if (run.job == Job::kFullSft) {
+  auto model = frozen_tiny_model(run);
+  if (is_full(run.job)) {
     nn::make_trainable(*model);
   } else {
     peft::LoraConfig config{.r = 4, .lora_alpha = 8};
@@ -102,10 +127,43 @@ inline std::vector<nn::NamedParameter> copies(std::vector<nn::NamedParameter> pa
   return parameters;
 }
 
-inline std::shared_ptr<const train::Objective> tiny_objective(Job job) {
-  if (job == Job::kFullSft) return std::make_shared<train::SftObjective>();
-  return std::make_shared<train::DpoObjective>(train::DpoOptions{});
+inline std::shared_ptr<const train::Objective> tiny_objective(Job job,
+                                                              parallel::ShardedModel* reference = nullptr) {
+  const std::vector<std::string> adapters =
+      is_full(job) ? std::vector<std::string>{} : std::vector<std::string>{"default"};
+  if (!is_dpo(job)) return std::make_shared<train::SftObjective>(adapters);
+  return std::make_shared<train::DpoObjective>(
+      train::DpoOptions{.policy_adapters = adapters, .reference_model = reference});
 }
+
+inline parallel::ShardedModelOptions tiny_engine_options(const TinyRun& run) {
+  parallel::ShardedModelOptions options{.policy = run.policy,
+                                        .recompute = run.recompute,
+                                        .bucket_elements = run.bucket_elements,
+                                        .compute_dtype = run.dtype,
+                                        .head_chunk_tokens = 16,
+                                        .deterministic = run.deterministic};
+  if (run.adjust) run.adjust(options);
+  return options;
+}
+
+/// Model, engine, and for full DPO the reference, over a mesh with the policy's replicas.
+struct TinyEngine {
+  TinyEngine(const TinyRun& run, const comm::DeviceMesh& mesh) : model(tiny_model(run)) {
+    parallel::ShardedModelOptions options = tiny_engine_options(run);
+    engine = std::make_unique<parallel::ShardedModel>(*model, mesh, options);
+    if (run.job != Job::kFullDpo) return;
+    reference_model = frozen_tiny_model(run);
+    options.use = parallel::ModelUse::kReference;
+    reference = std::make_unique<parallel::ShardedModel>(*reference_model, mesh, options);
+  }
+  std::shared_ptr<const train::Objective> objective(Job job) const {
+    return tiny_objective(job, reference.get());
+  }
+
+  std::unique_ptr<models::Qwen2> model, reference_model;
+  std::unique_ptr<parallel::ShardedModel> engine, reference;
+};
 
 inline train::TrainerOptions tiny_options(const TinyRun& run) {
   train::TrainerOptions options;
@@ -121,13 +179,10 @@ inline train::TrainerOptions tiny_options(const TinyRun& run) {
 }
 
 /// Runs the whole training on this rank.
-inline TinyResult train_tiny(const TinyRun& run, comm::Communicator& dp) {
-  const auto model = tiny_model(run);
-  parallel::ShardedModel engine(*model, dp, {.policy = run.policy,
-                                             .recompute = run.recompute,
-                                             .bucket_elements = run.bucket_elements,
-                                             .compute_dtype = run.dtype,
-                                             .head_chunk_tokens = 16});
+inline TinyResult train_tiny(const TinyRun& run, std::shared_ptr<comm::Communicator> world) {
+  const comm::DeviceMesh mesh(std::move(world), run.policy.mesh());
+  const TinyEngine tiny(run, mesh);
+  parallel::ShardedModel& engine = *tiny.engine;
   TinyResult result;
   result.before = copies(engine.gather_masters());
   SystemClock clock;
@@ -137,7 +192,7 @@ inline TinyResult train_tiny(const TinyRun& run, comm::Communicator& dp) {
     result.losses.push_back(report.loss);
     result.grad_norms.push_back(report.grad_norm);
   };
-  train::Trainer trainer(engine, tiny_objective(run.job), tiny_options(run), context);
+  train::Trainer trainer(engine, tiny.objective(run.job), tiny_options(run), context);
   trainer.run(tiny_rows(run.job, run.rows), nullptr);
   result.after = copies(engine.gather_masters());
   for (const auto& state : engine.optimizer_states()) result.exp_avg_sq.push_back(state.exp_avg_sq.clone());

@@ -24,16 +24,20 @@ APUS_API ElementRange intersect(const ElementRange& a, const ElementRange& b);
 struct APUS_API FlatEntry {
   std::string name;
   std::vector<int64_t> sizes;
+  /// The first parameter of a section (a unit of the model): it starts at a norm block's border, so that a
+  /// section's norm blocks are the same whichever sections share the buffer.
+  bool starts_section = false;
 
   int64_t numel() const;
 };
 
 /// Where each parameter of a group lies in the group's flat buffers, and which range each rank owns.
 ///
-/// The places of the parameters depend on names and shapes alone: never on the world, the policy or the
-/// dtype. Each parameter starts at a multiple of kAlignElements (256 bytes in two-byte dtypes, 512 in
-/// fp32). The whole is padded to a multiple of world x kBlockElements, so that every shard consists of
-/// whole norm blocks and all shards have one size, also with fewer elements than ranks.
+/// The places of the parameters depend on names, shapes and sections alone: never on the world, the policy or
+/// the dtype. Each parameter starts at a multiple of kAlignElements (256 bytes in two-byte dtypes, 512 in
+/// fp32), each section at a multiple of kBlockElements. The whole is padded to a multiple of
+/// world x kBlockElements, so that every shard consists of whole norm blocks and all shards have one size,
+/// also with fewer elements than ranks.
 class APUS_API FlatLayout {
  public:
   static constexpr int64_t kAlignElements = 128;

@@ -53,9 +53,9 @@ class APUS_API GradSink {
   Place& place_of(const at::Tensor& parameter);
 
   std::vector<ParamGroup*> groups_;
-  std::vector<int64_t> pending_;   // announced and not yet added uses, by group
-  std::vector<char> started_;      // a use was announced in this micro-batch, by group
-  size_t next_ = 0;                // first group that is not ready yet
+  std::vector<int64_t> pending_;  // announced and not yet added uses, by group
+  std::vector<char> started_;     // a use was announced in this micro-batch, by group
+  size_t next_ = 0;               // first group that is not ready yet
   std::unordered_map<const void*, Place> places_;
   std::function<void(ParamGroup&)> on_ready_;
 };

@@ -4,36 +4,39 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "apus/base/api.h"
 #include "apus/memory/flat_layout.h"
+#include "apus/memory/group_parameter.h"
+#include "apus/memory/sharded_buffer.h"
 
 namespace apus::memory {
-
-/// One trainable parameter of a group. The tensor handle is the user's own leaf.
-struct APUS_API GroupParameter {
-  std::string name;
-  at::Tensor tensor;
-};
 
 /// Who keeps what of a group on this rank.
 struct APUS_API ParamGroupOptions {
   /// Appears in reports and checkpoints.
   std::string name = "group";
-  /// This rank in the data-parallel axis.
+  /// This rank in the axis over which states are cut.
   int rank = 0;
-  /// Size of the data-parallel axis.
+  /// Size of that axis.
   int world = 1;
+  /// Parameters exist for the own range only, and whole while they are gathered.
+  bool shard_parameters = false;
   /// Masters and moments for the own range only.
   bool shard_optimizer = false;
   /// The accumulator holds the own range only.
   bool shard_gradients = false;
   /// Of the parameters in a pass; absent = as they come.
   std::optional<at::ScalarType> compute_dtype;
-  /// Called once with the flat initial values [G] before they are taken: a broadcast makes ranks agree on them.
+  /// Of gradient buffers and accumulators: fp32 or bf16.
+  at::ScalarType grad_dtype = at::kFloat;
+  /// Called with consecutive pieces of the flat initial values, in the dtype they come in, before they are
+  /// taken: a broadcast makes ranks agree on them. Empty: each rank reads what it keeps from its own leaves,
+  /// and nothing else of them.
   std::function<void(const at::Tensor&)> agree_on_values;
 };
 
@@ -47,18 +50,24 @@ enum class GradState {
 
 /// Trainable parameters that share block range, dtype and reduction axes, in flat buffers.
 ///
-/// Construction takes the values of the user's leaves as masters, rounds them into one flat buffer of the compute
-/// dtype and makes every leaf a view into it (set_data: the leaf object, its name in user code and its
-/// requires_grad stay).
+/// Construction takes the values of the user's leaves as masters, rounds them into the compute dtype and
+/// makes every leaf a view of the group's parameters (set_data: the leaf object, its name in user code and
+/// its requires_grad stay). Values pass in pieces of kPieceElements: the flat initial values never exist
+/// whole.
 ///
-/// Buffers: parameters [G] in the compute dtype; the full gradient fp32 [G], alive only while it is being
-/// filled and reduced where gradients are sharded; the accumulator fp32 [G] or [G/n]; for the updated range
-/// masters and two moments in fp32. With fp32 parameters the master is the parameter itself.
+/// Buffers: parameters in the compute dtype, [G], or [G/n] and a gathered form that comes and goes (see
+/// ShardedBuffer); the full gradient [G], alive only while it is being filled and reduced where gradients
+/// are sharded; the accumulator [G] or [G/n]; for the updated range masters and two moments in fp32. With
+/// fp32 parameters the master is the parameter itself.
 /// Memory: G * (size + 8 + (size < 4 ? 4 : 0)) bytes plus gradients, where 8 and 4 shrink by n under
-///         shard_optimizer.
-/// Throws: ShapeError if dtypes or devices differ inside the group, or a tensor is not a trainable leaf.
+///         shard_optimizer, and size under shard_parameters.
+/// Throws: ShapeError if dtypes or devices differ inside the group, or a tensor is not a trainable leaf;
+///         ConfigError if parameters are sharded and optimizer or gradients are not.
 class APUS_API ParamGroup {
  public:
+  /// Elements that are taken from the leaves at a time.
+  static constexpr int64_t kPieceElements = int64_t{16} << 20;
+
   ParamGroup(std::vector<GroupParameter> parameters, const ParamGroupOptions& options);
   ParamGroup(const ParamGroup&) = delete;
   ParamGroup& operator=(const ParamGroup&) = delete;
@@ -66,31 +75,45 @@ class APUS_API ParamGroup {
   const FlatLayout& layout() const { return layout_; }
   const std::vector<GroupParameter>& parameters() const { return parameters_; }
   const ParamGroupOptions& options() const { return options_; }
-  at::ScalarType dtype() const { return flat_params_G_.scalar_type(); }
+  /// Compute dtype of the parameters.
+  at::ScalarType dtype() const { return own_params_U_.scalar_type(); }
+
+  /// Dtype that the parameters came in.
+  at::ScalarType source_dtype() const { return source_dtype_; }
 
   /// The range whose gradient this rank counts in the norm, whatever the policy: its shard.
   ElementRange owned_range() const { return layout_.shard_range(options_.rank); }
   /// The range that this rank updates: its shard, or everything where the optimizer is replicated.
   ElementRange update_range() const;
 
-  /// Flat parameters [G] in the compute dtype.
-  const at::Tensor& flat_params() const { return flat_params_G_; }
-  /// fp32 masters of update_range(); a view of flat_params() where that is fp32.
+  /// Flat parameters [G] in the compute dtype; an assertion where they are sharded.
+  const at::Tensor& flat_params() const;
+  /// Parameters of update_range() in the compute dtype, whatever the policy.
+  const at::Tensor& own_params() const { return own_params_U_; }
+  /// What is gathered; null where every rank holds the parameters whole.
+  ShardedBuffer* buffer() const { return buffer_.get(); }
+  /// fp32 masters of update_range(); own_params() itself where that is fp32.
   const at::Tensor& masters() const { return masters_U_; }
   const at::Tensor& exp_avg() const { return exp_avg_U_; }
   const at::Tensor& exp_avg_sq() const { return exp_avg_sq_U_; }
-  /// Rounds the masters of update_range() into flat_params(); nothing to do where they are the parameters.
+  /// Rounds the masters into own_params(); nothing to do where they are the parameters.
   void publish_masters();
 
   GradState grad_state() const { return grad_state_; }
   /// Adds `grad` (any float dtype, undefined = zeros) into parameter `index` of the full gradient.
   void add_grad(int64_t index, const at::Tensor& grad);
-  /// Hands the full gradient fp32 [G] to a reduction; parameters never added are zeros.
+  /// Hands the full gradient [G] to a reduction; parameters never added are zeros.
   at::Tensor begin_reduce();
   /// Ends a reduction. Sharded gradients: adds `reduced_shard` [G/n] to the accumulator and frees the full
-  /// buffer. Otherwise the full buffer was reduced in place and is the accumulator; pass undefined.
+  /// buffer. Otherwise the full buffer was reduced in place (at least its update_range()) and is the
+  /// accumulator; pass undefined.
   void finish_reduce(const at::Tensor& reduced_shard);
-  /// Gradient of the step over update_range(), fp32. Only after the step's last finish_reduce.
+  /// Sharded gradients of an optimizer that is replicated: the step's gradient [G] from all ranks' shards.
+  /// Only after the step's last finish_reduce.
+  void spread_grad(const std::function<void(const at::Tensor& full, const at::Tensor& shard)>& all_gather);
+  /// The accumulator over what this rank holds: what a sum over replicas adds up, in place.
+  at::Tensor accumulated() const;
+  /// Gradient of the step over update_range(), in grad_dtype. Only after the step's last finish_reduce.
   at::Tensor reduced_grad() const;
   /// The owned range of reduced_grad(), for the norm.
   at::Tensor owned_grad() const;
@@ -98,17 +121,22 @@ class APUS_API ParamGroup {
   void reset_grads();
 
  private:
-  at::Tensor initial_values() const;
-  void install_parameters(const at::Tensor& initial_G);
-  void allocate_states(const at::Tensor& initial_G);
+  void allocate(at::Device device);
+  void take_values();
+  void take_piece(const ElementRange& piece, const at::Tensor& values);
+  void install_leaves();
+  at::Tensor piece_of_leaves(const ElementRange& piece) const;
+  at::Tensor zero_grads(int64_t elements) const;
   bool keeps_full_gradient() const { return !options_.shard_gradients; }
 
   std::vector<GroupParameter> parameters_;
   ParamGroupOptions options_;
   FlatLayout layout_;
-  at::Tensor flat_params_G_, masters_U_, exp_avg_U_, exp_avg_sq_U_;
-  at::Tensor full_grad_G_;     // being filled, or (replicated gradients) the accumulator
-  at::Tensor shard_grad_S_;    // accumulator of sharded gradients
+  at::ScalarType source_dtype_;
+  std::unique_ptr<ShardedBuffer> buffer_;
+  at::Tensor flat_params_G_, own_params_U_, masters_U_, exp_avg_U_, exp_avg_sq_U_;
+  at::Tensor full_grad_G_;   // being filled, or (replicated gradients) the accumulator
+  at::Tensor shard_grad_S_;  // accumulator of sharded gradients
   GradState grad_state_ = GradState::kEmpty;
 };
 

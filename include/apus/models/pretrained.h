@@ -17,10 +17,18 @@
 
 namespace apus::models {
 
+/// When stored tensors take the wanted dtype.
+enum class Conversion {
+  kNow,    ///< while loading: a converted tensor is a copy, whole
+  kLater,  ///< not at all: every parameter is a mapping in its stored dtype, for a sharded engine that rounds the
+           ///< slices which it keeps (ShardedModelOptions::compute_dtype and frozen_dtype) and reads no more
+};
+
 /// How a model folder is loaded.
 struct APUS_API LoadOptions {
   /// Of all parameters; unset = the config's own, else that of the stored tensors.
   std::optional<at::ScalarType> dtype = {};
+  Conversion conversion = Conversion::kNow;
 };
 
 /// A model with what its folder said about it.
@@ -30,7 +38,7 @@ struct APUS_API PretrainedModel {
   ModelSpec spec;
   /// The text of config.json as it was: what save_pretrained takes.
   std::string config_json;
-  /// Of all parameters.
+  /// That the parameters are to have; under Conversion::kLater they may still have another.
   at::ScalarType dtype = at::kFloat;
   /// Where it came from.
   std::filesystem::path folder;
@@ -56,6 +64,7 @@ struct APUS_API LoadParametersOptions {
   std::function<std::string(const std::string& parameter)> checkpoint_name = {};
   /// Patterns of tensors that the folder may hold beyond the parameters, see WeightMap::redundant.
   std::vector<std::string> redundant = {};
+  Conversion conversion = Conversion::kNow;
 };
 
 /// Fills parameters from the safetensors of a folder, each in the dtype and shape that it has, by giving it

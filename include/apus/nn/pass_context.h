@@ -74,6 +74,9 @@ struct APUS_API PassContext {
   at::Tensor sin_TH = {};
   /// Active LoRA adapters by name; empty = the base alone. A layer skips those that it lacks.
   std::vector<std::string> adapters = {};
+  /// Blocks keep the inputs of norms and of the gated activation instead of what these make, and make it again
+  /// in backward (ops::Recomputed). The numbers are the same bits.
+  bool light_tape = false;
 };
 
 }  // namespace apus::nn

@@ -6,7 +6,9 @@
 
 #include "apus/base/api.h"
 #include "apus/nn/module.h"
+#include "apus/nn/pass_context.h"
 #include "apus/ops/norm.h"
+#include "apus/ops/recomputed.h"
 
 namespace apus::nn {
 
@@ -30,6 +32,9 @@ class APUS_API RmsNorm final : public Module {
 
   /// Shapes:  [T, D] -> [T, D].
   at::Tensor forward(const at::Tensor& x_TD) const;
+
+  /// The same, as the pass's tape keeps it: whole, or with context.light_tape to be dropped once it has been used.
+  ops::Recomputed forward_light(const at::Tensor& x_TD, const PassContext& context) const;
 
   /// The norm of x + residual, together with that sum: one operation, so that it can be one kernel.
   /// Shapes:  both [T, D] -> both [T, D].

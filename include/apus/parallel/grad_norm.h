@@ -2,17 +2,32 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <span>
+#include <vector>
+
 #include "apus/base/api.h"
 
 namespace apus::parallel {
 
-/// Sum of squares of a flat fp32 gradient, in blocks of FlatLayout::kBlockElements.
+/// A run of elements whose squares count with a weight other than 1 in the norm.
+struct APUS_API WeightedRun {
+  int64_t begin = 0;  ///< first element, from the start of the gradient
+  int64_t end = 0;    ///< one past the last
+  double weight = 1.0;
+};
+
+/// Sums of squares of a flat gradient, one for each block of FlatLayout::kBlockElements, in double.
 ///
-/// Maths:       sum over blocks of (sum over the block of g^2), the outer sum in double.
-/// Shapes:      grad fp32 [n] on the CPU, contiguous.
-/// Determinism: bitwise: blocks are added in order, whatever the number of threads. Shards are cut at block
-///              borders, so a block's sum does not depend on the world.
+/// Maths:       sum over the block of weight * g^2.
+/// Shapes:      grad fp32 | bf16 [n] on the CPU, contiguous; runs ordered and disjoint, elements outside of
+///              them weigh 1.
+/// Determinism: bitwise. Shards are cut at block borders, so a block's sum does not depend on the world.
 /// Throws:      ShapeError for another dtype or layout.
-APUS_API double sum_of_squares(const at::Tensor& grad_N);
+APUS_API std::vector<double> block_sums_of_squares(const at::Tensor& grad_N,
+                                                   std::span<const WeightedRun> runs = {});
+
+/// The sum of the blocks' sums, added in order.
+APUS_API double sum_of_squares(const at::Tensor& grad_N, std::span<const WeightedRun> runs = {});
 
 }  // namespace apus::parallel

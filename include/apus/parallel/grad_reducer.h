@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "apus/comm/communicator.h"
 #include "apus/memory/grad_sink.h"
 #include "apus/memory/param_group.h"
+#include "apus/parallel/data_parallel.h"
 #include "apus/parallel/shard_policy.h"
 #include "apus/parallel/wait_timer.h"
 
@@ -16,42 +18,65 @@ namespace apus::parallel {
 /// Where a micro-batch stands in its optimizer step.
 enum class MicroBatchPlace { kNotLast, kLast };
 
+/// How gradients travel, besides what the policy says.
+struct APUS_API GradReducerOptions {
+  at::ScalarType reduce_dtype = at::kFloat;  ///< fp32 or bf16
+  bool overlap = true;                       ///< false: each reduction is waited for where it starts
+  bool deterministic = false;                ///< see ShardedModelOptions
+};
+
 /// Sums the groups' gradients over the data-parallel ranks as they complete, under a ShardPolicy.
 ///
-/// Collectives: grad_shard: one reduce_scatter of 4G bytes a group and micro-batch. Otherwise one all_reduce of
-///              4G bytes a group, in the last micro-batch of a step only. Groups in list order on every rank,
-///              whatever the data: the GradSink sees to that.
-/// Memory:      grad_shard: full fp32 gradients of kMaxInFlight groups that are being reduced and of those that
-///              backward is filling; on Gloo one more for each reduction in flight (reduce_scatter's receive buffer).
+/// Collectives: with grad_shard one reduce_scatter of gG bytes a group and reduction (every micro-batch, or
+///              the last); otherwise in the last micro-batch one all_reduce, or with opt_shard one
+///              reduce_scatter into the own range of the full gradient. Then, in the last micro-batch and
+///              with replicas, one all_reduce of what the rank holds (4G/n where gradients are sharded).
+///              Deterministic: one all_to_all of gG x replicas bytes over dp a group and micro-batch; in the
+///              last one, where the optimizer is replicated, an all_gather of the accumulator. Groups in list
+///              order on every rank, whatever the data: the GradSink sees to that.
+/// Memory:      full gradients of kMaxInFlight groups that are being reduced and of those that backward is
+///              filling; on Gloo one more for each reduction in flight (reduce_scatter's receive buffer);
+///              with another reduce_dtype the copy that travels.
 /// Scaling:     none; losses are divided by the step's global count before backward.
 class APUS_API GradReducer final {
  public:
   /// Reductions that may run at a time before the oldest is waited for.
   static constexpr size_t kMaxInFlight = 2;
 
-  GradReducer(std::vector<memory::ParamGroup*> groups, const ShardPolicy& policy, comm::Communicator& dp);
+  GradReducer(std::vector<memory::ParamGroup*> groups, const ShardPolicy& policy, const DataParallel& ranks,
+              const GradReducerOptions& options = {});
 
   memory::GradSink& sink() { return sink_; }
   /// How long the host has waited for reductions.
   const WaitTimer& waited() const { return waited_; }
 
-  /// Which micro-batch of the step follows: only the last one reduces replicated gradients.
+  /// Before a backward: which micro-batch of the step it belongs to. Waits for what the one before left
+  /// running.
   void begin_micro_batch(MicroBatchPlace place);
-  /// Reduces what is left of this micro-batch (unused parameters are zeros) and waits for all of it.
+  /// Reduces what is left of this micro-batch (unused parameters are zeros). After the last one of a step it
+  /// waits for all of it; before, up to kMaxInFlight reductions run on beside the next forward.
   void finish_micro_batch();
 
  private:
+  /// A reduction under way: what must stay alive, and what becomes of it.
   struct Running {
-    memory::ParamGroup* group;
-    at::Tensor shard;
     std::shared_ptr<comm::Work> work;
+    std::function<void()> finish;
   };
 
   void reduce(memory::ParamGroup& group);
+  Running start(memory::ParamGroup& group);
+  Running scatter_into_shard(memory::ParamGroup& group, const at::Tensor& full);
+  Running reduce_in_place(memory::ParamGroup& group, const at::Tensor& full);
+  Running exchange_in_order(memory::ParamGroup& group, const at::Tensor& full);
+  void finish_step();
   void wait_oldest();
+  void wait_all();
 
   ShardPolicy policy_;
-  comm::Communicator& dp_;
+  DataParallel ranks_;
+  GradReducerOptions options_;
+  std::vector<memory::ParamGroup*> groups_;
   memory::GradSink sink_;
   std::deque<Running> running_;
   WaitTimer waited_;

@@ -1,30 +1,48 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "apus/base/api.h"
-#include "apus/memory/param_group.h"
+#include "apus/memory/group_parameter.h"
 #include "apus/nn/causal_lm.h"
 
 namespace apus::parallel {
 
-/// A model's parameters as the engine sees them: one list for each unit, in forward order (embedding, blocks,
-/// head). A tied weight stands in two lists.
-struct APUS_API ModelUnits {
-  std::vector<std::vector<nn::NamedParameter>> units;
+/// Where a unit's gathered parameters live.
+enum class SlotKind {
+  kShared,  ///< in one of two slots that all such units share: the blocks
+  kOwn,     ///< in a slot of its own size: embedding, head
 };
 
-/// Reads the units from a model.
+/// A piece of a model that is gathered, run, recomputed and reduced as one, with everything that it reads.
+struct APUS_API ModelUnit {
+  std::string name;
+  /// Every parameter that the unit reads, trainable or frozen. A tied weight stands in two units.
+  std::vector<nn::NamedParameter> parameters;
+  SlotKind slot = SlotKind::kShared;
+};
+
+/// A model as the engine sees it: its units in forward order.
+struct APUS_API ModelUnits {
+  std::vector<ModelUnit> units;
+};
+
+/// Reads the units from a model: embedding, blocks, head.
 APUS_API ModelUnits model_units(nn::CausalLm& model);
 
-/// Puts the trainable parameters into groups, last unit first (the order in which gradients complete).
+/// The trainable parameters, each in the first unit that uses it, in groups, last unit first (the order in
+/// which gradients complete; a weight with several uses completes where it is used first).
 ///
 /// Neighbouring units share a group while it stays within `bucket_elements` (a unit is never split, so one
-/// larger than that is a group of its own) and while the dtype is the same. A weight with several uses belongs
-/// to the unit that comes first in forward order: there its gradient completes.
-/// Throws: ConfigError if nothing is trainable or bucket_elements < 1.
+/// larger than that is a group of its own) and while the dtype is the same.
+/// Empty if nothing is trainable. Throws: ConfigError if bucket_elements < 1.
 APUS_API std::vector<std::vector<memory::GroupParameter>> plan_groups(const ModelUnits& model,
                                                                       int64_t bucket_elements);
+
+/// The frozen parameters of each unit, each tensor in the first unit that uses it.
+APUS_API std::vector<std::vector<memory::GroupParameter>> frozen_parameters(const ModelUnits& model);
 
 }  // namespace apus::parallel

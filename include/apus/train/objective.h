@@ -67,9 +67,12 @@ struct APUS_API DpoOptions {
   DpoReduction reduction = DpoReduction::kPairs;
   std::vector<std::string> policy_adapters = {"default"};  ///< what is trained
   std::vector<std::string> reference_adapters;             ///< frozen; empty = the base with adapters off
+  /// A second, frozen model that serves as reference (full fine-tuning); null: the trained model's own base.
+  /// Its active adapters are reference_adapters. Outlives the objective.
+  parallel::ShardedModel* reference_model = nullptr;
 };
 
-/// Direct preference optimisation, sigmoid loss, reference from the same model without tape.
+/// Direct preference optimisation, sigmoid loss, reference without tape from the same model or a second one.
 ///
 /// Maths:  margin = (log p(chosen) - log r(chosen)) - (log p(rejected) - log r(rejected)), where log p sums over
 ///         the completion's tokens; loss = mean over pairs of -log sigmoid(beta * margin).
@@ -78,7 +81,7 @@ struct APUS_API DpoOptions {
 /// Source: Rafailov et al. 2023, equation 7; names and conventions of TRL 1.16.
 class APUS_API DpoObjective final : public Objective {
  public:
-  /// Throws ConfigError if beta is not positive or no policy adapter is named.
+  /// Throws ConfigError if beta is not positive, or no policy adapter is named and there is no reference model.
   explicit DpoObjective(DpoOptions options);
 
   int64_t weight(const data::Batch& batch) const override;

@@ -217,6 +217,18 @@ TEST(GlooCommunicator, WorksMayBeWaitedForLateAndInAnyOrderOrNotAtAll) {
   });
 }
 
+TEST(GlooCommunicator, GivesTensorsUpWithTheWaitAndNotWithTheNextOperation) {
+  // A whole gradient, and what was received for it, stayed allocated through the next micro-batch.
+  testing::run_ranks(3, [](std::shared_ptr<Communicator> world) {
+    const at::Tensor in = at::full({9}, 1.0), out = at::empty({3}), all = at::empty({9});
+    world->reduce_scatter(out, in)->wait();
+    world->all_gather(all, out)->wait();
+    world->all_reduce(all)->wait();
+    for (const at::Tensor& tensor : {in, out, all}) EXPECT_EQ(tensor.storage().use_count(), 1U);
+    EXPECT_EQ(all[0].item<double>(), 9.0);
+  });
+}
+
 TEST(GlooCommunicator, SplitOrdersByKeyAndNegativeColorsGetNothing) {
   run_ranks(4, [](Group group) {
     const int r = group->rank();

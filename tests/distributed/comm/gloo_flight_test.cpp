@@ -1,5 +1,6 @@
 #include "comm/gloo_flight.h"
 
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include "tests/distributed/comm/support/waiting_work.h"
@@ -34,6 +35,19 @@ TEST(GlooFlight, ABackgroundWaitEndsByItselfOrWhenInterrupted) {
   stuck->interrupt();
   while (!stuck->landed()) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_THROW(stuck->check(), std::exception);
+}
+
+TEST(GlooFlight, GivesItsTensorsUpWhenToldTo) {
+  const at::Tensor sent = at::ones({4});
+  auto work = c10::make_intrusive<WaitingWork>();
+  const auto flight = flight_of(work, {sent});
+  work->done = true;
+  work.reset();
+  EXPECT_EQ(sent.use_count(), 2U);
+  flight->forget();
+  EXPECT_EQ(sent.use_count(), 1U);
+  EXPECT_TRUE(flight->landed());
+  EXPECT_NO_THROW(flight->check());
 }
 
 }  // namespace

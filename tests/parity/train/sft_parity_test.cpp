@@ -59,6 +59,16 @@ optim::LrSchedule schedule_of(const nlohmann::json& numbers) {
                             .warmup_steps = optim::resolve_warmup_steps(steps, {.warmup_ratio = numbers.at("warmup_ratio")})});
 }
 
+/// This rank's share of a step: its micro-batches in turn, and an empty one where they do not go round.
+std::vector<data::Batch> share_of(std::vector<data::Batch> all, const comm::Communicator& dp) {
+  std::vector<data::Batch> own;
+  const auto world = static_cast<size_t>(dp.size()), rank = static_cast<size_t>(dp.rank());
+  for (size_t first = 0; first < all.size(); first += world) {
+    own.push_back(first + rank < all.size() ? std::move(all[first + rank]) : data::collate_sft({}, {}, {}));
+  }
+  return own;
+}
+
 /// Runs the whole trajectory and compares each step; the engine is left after the last one.
 void expect_steps(parallel::ShardedModel& engine, const fs::path& folder, std::vector<std::string> adapters) {
   const nlohmann::json trajectory = load_json_file(folder / "trajectory.json");
@@ -71,7 +81,7 @@ void expect_steps(parallel::ShardedModel& engine, const fs::path& folder, std::v
   const optim::LrSchedule schedule = schedule_of(numbers);
   for (size_t step = 0; step < trajectory.at("steps").size(); ++step) {
     const nlohmann::json& wanted = trajectory.at("steps")[step];
-    const train::StepReport found = trainer.step(step_batches(batches.at("steps")[step]), schedule.lr(static_cast<int64_t>(step)));
+    const train::StepReport found = trainer.step(share_of(step_batches(batches.at("steps")[step]), engine.dp()), schedule.lr(static_cast<int64_t>(step)));
     const std::string what = cases::case_name(folder) + detail::concat(", step ", step);
     EXPECT_NEAR(found.loss, wanted.at("loss").get<double>(), 1e-5 * wanted.at("loss").get<double>()) << what;
     EXPECT_NEAR(found.grad_norm, wanted.at("grad_norm").get<double>(), 1e-5 * wanted.at("grad_norm").get<double>()) << what;
@@ -130,6 +140,37 @@ TEST(SftParity, LoraTrajectoryEqualsTransformersWithPeft) {
     expect_steps(engine, folder, {"default"});
     expect_final(engine, SafetensorsFile(folder / "final_adapter.safetensors"), {5e-6, 5e-6},
                  [](const std::string& name) { return peft::adapter_key(name, "default"); });
+  }
+}
+
+TEST(SftParity, FourRanksUnderZero3EqualTransformersToo) {
+  for (const fs::path& folder : cases_of("sft")) {
+    run_ranks(4, [&](std::shared_ptr<comm::Communicator> dp) {
+      const auto base = load_base(folder);
+      nn::make_trainable(*base.model);
+      parallel::ShardedModel engine(*base.model, *dp, {.policy = parallel::Zero3()});
+      expect_steps(engine, folder, {});
+      expect_final(engine, SafetensorsFile(folder / "final.safetensors"), {2e-6, 1e-3},
+                   [](const std::string& name) { return name; });
+    });
+  }
+}
+
+TEST(SftParity, FourRanksWithAShardedBaseEqualPeftToo) {
+  for (const fs::path& folder : cases_of("lora")) {
+    run_ranks(4, [&](std::shared_ptr<comm::Communicator> dp) {
+      const auto base = load_base(folder);
+      try {
+        peft::load_adapter((folder / "adapter").string(), *base.model, "default");
+      } catch (const NotSupported&) {
+        return;  // listed by LoraTrajectoryEqualsTransformersWithPeft
+      }
+      parallel::ShardedModel engine(*base.model, *dp, {.policy = parallel::Zero3()});
+      EXPECT_FALSE(engine.units().frozen_groups().empty()) << "the base is sharded";
+      expect_steps(engine, folder, {"default"});
+      expect_final(engine, SafetensorsFile(folder / "final_adapter.safetensors"), {5e-6, 5e-6},
+                   [](const std::string& name) { return peft::adapter_key(name, "default"); });
+    });
   }
 }
 

@@ -7,7 +7,9 @@
 namespace apus::memory {
 namespace {
 
-std::vector<FlatEntry> three() { return {{"a", {3, 5}}, {"b", {128}}, {"c", {1000}}}; }
+std::vector<FlatEntry> three() {
+  return {{"a", {3, 5}}, {"b", {128}}, {"c", {1000}}};
+}
 
 TEST(FlatLayout, EachParameterStartsAligned) {
   const FlatLayout layout(three(), 2);
@@ -48,7 +50,8 @@ TEST(FlatLayout, ZeroSizedParametersTakeNoElements) {
 
 TEST(FlatLayout, TheFingerprintTellsLayoutsApart) {
   EXPECT_EQ(FlatLayout(three(), 2).fingerprint(), FlatLayout(three(), 2).fingerprint());
-  EXPECT_NE(FlatLayout(three(), 2).fingerprint(), FlatLayout({{"a", {5, 3}}, {"b", {128}}, {"c", {1000}}}, 2).fingerprint());
+  EXPECT_NE(FlatLayout(three(), 2).fingerprint(),
+            FlatLayout({{"a", {5, 3}}, {"b", {128}}, {"c", {1000}}}, 2).fingerprint());
 }
 
 TEST(FlatLayout, RefusesDoubleNamesAndForeignRanks) {
@@ -60,6 +63,15 @@ TEST(FlatLayout, RefusesDoubleNamesAndForeignRanks) {
 TEST(ElementRange, IntersectionsAreEmptyRatherThanNegative) {
   EXPECT_EQ(intersect({0, 4}, {2, 8}), (ElementRange{2, 4}));
   EXPECT_EQ(intersect({0, 4}, {6, 8}).size(), 0);
+}
+
+TEST(FlatLayout, SectionsStartAtBlocksSoThatTheirBlocksAreTheSameInAnyBuffer) {
+  const FlatLayout both({{"a", {5}, true}, {"b", {7}}, {"c", {1030}, true}}, 2);
+  EXPECT_EQ(both.range_of(1).begin, 128);
+  EXPECT_EQ(both.range_of(2).begin, 1024);
+  const FlatLayout alone({{"c", {1030}, true}}, 4);
+  EXPECT_EQ(alone.range_of(0).begin % FlatLayout::kBlockElements,
+            both.range_of(2).begin % FlatLayout::kBlockElements);
 }
 
 }  // namespace

@@ -14,7 +14,9 @@ at::Tensor leaf(at::IntArrayRef sizes, double value, at::ScalarType dtype = at::
   return at::full(sizes, value, dtype).set_requires_grad(true);
 }
 
-std::vector<GroupParameter> two() { return {{"a", leaf({2, 3}, 1.0)}, {"b", leaf({5}, 2.0)}}; }
+std::vector<GroupParameter> two() {
+  return {{"a", leaf({2, 3}, 1.0)}, {"b", leaf({5}, 2.0)}};
+}
 
 TEST(ParamGroup, LeavesBecomeViewsOfTheFlatBuffer) {
   auto parameters = two();
@@ -29,7 +31,8 @@ TEST(ParamGroup, LeavesBecomeViewsOfTheFlatBuffer) {
 TEST(ParamGroup, MastersOfFp32ParametersAreTheParameters) {
   ParamGroup group(two(), {.rank = 1, .world = 2, .shard_optimizer = true});
   EXPECT_EQ(group.masters().numel(), group.layout().shard_elements());
-  EXPECT_EQ(group.masters().data_ptr(), group.flat_params().slice(0, group.layout().shard_elements()).data_ptr());
+  EXPECT_EQ(group.masters().data_ptr(),
+            group.flat_params().slice(0, group.layout().shard_elements()).data_ptr());
 }
 
 TEST(ParamGroup, MastersKeepWhatTheComputeDtypeRounds) {
@@ -103,6 +106,65 @@ TEST(ParamGroup, RanksAgreeOnValuesBeforeTheyAreTaken) {
   auto parameters = two();
   ParamGroup group(parameters, {.agree_on_values = [](const at::Tensor& values) { values.fill_(9.0); }});
   EXPECT_EQ(parameters[1].tensor[0].item<double>(), 9.0);
+}
+
+TEST(ParamGroup, ShardedParametersExistForTheOwnRangeUntilGathered) {
+  auto parameters = two();
+  ParamGroup group(
+      parameters,
+      {.rank = 0, .world = 2, .shard_parameters = true, .shard_optimizer = true, .shard_gradients = true});
+  EXPECT_EQ(group.own_params().numel(), group.layout().shard_elements());
+  EXPECT_EQ(group.masters().data_ptr(), group.own_params().data_ptr()) << "fp32 parameters are their masters";
+  EXPECT_ANY_THROW(parameters[0].tensor.clone());
+  EXPECT_THROW(group.flat_params(), Error);
+  at::Tensor slot = at::full({group.layout().padded_elements()}, 4.0f).view(at::kByte);
+  group.buffer()->begin_gather(slot);
+  group.buffer()->finish_gather();
+  EXPECT_EQ(parameters[1].tensor.sum().item<double>(), 20.0);
+}
+
+TEST(ParamGroup, ShardsOfAllRanksAreTheFlatParameters) {
+  // pitfalls.md row 13: fewer elements than ranks
+  const int world = 4;
+  for (int rank = 0; rank < world; ++rank) {
+    ParamGroup group(two(), {.rank = rank,
+                             .world = world,
+                             .shard_parameters = true,
+                             .shard_optimizer = true,
+                             .shard_gradients = true,
+                             .compute_dtype = at::kBFloat16});
+    const double wanted = rank == 0 ? 6 * 1.0 + 5 * 2.0 : 0.0;
+    EXPECT_EQ(group.own_params().sum().item<double>(), wanted) << rank;
+    EXPECT_EQ(group.masters().sum().item<double>(), wanted) << rank;
+    EXPECT_EQ(group.dtype(), at::kBFloat16);
+  }
+}
+
+TEST(ParamGroup, ShardedParametersWithoutShardedStatesAreRefused) {
+  EXPECT_THROW(ParamGroup(two(), {.shard_parameters = true}), ConfigError);
+  EXPECT_THROW(ParamGroup(two(), {.grad_dtype = at::kHalf}), ConfigError);
+}
+
+TEST(ParamGroup, AShardedGradientIsSpreadWhereEveryRankUpdates) {
+  ParamGroup group(two(), {.rank = 1, .world = 2, .shard_gradients = true});
+  group.add_grad(0, at::ones({2, 3}));
+  const at::Tensor full = group.begin_reduce();
+  group.finish_reduce(full.slice(0, 1024, 2048).clone());
+  EXPECT_THROW(group.reduced_grad(), Error);
+  group.spread_grad([&](const at::Tensor& all, const at::Tensor& shard) {
+    EXPECT_EQ(shard.numel(), 1024);
+    all.fill_(3.0);
+  });
+  EXPECT_EQ(group.reduced_grad().numel(), 2048);
+  group.reset_grads();
+  EXPECT_EQ(group.grad_state(), GradState::kEmpty);
+}
+
+TEST(ParamGroup, GradientsMayAccumulateInBfloat16) {
+  ParamGroup group(two(), {.grad_dtype = at::kBFloat16});
+  group.add_grad(1, at::full({5}, 1.0));
+  group.add_grad(1, at::full({5}, 1.0 / 1024));
+  EXPECT_EQ(group.begin_reduce()[128].item<double>(), 1.0) << "the small addend is below bf16's resolution";
 }
 
 }  // namespace

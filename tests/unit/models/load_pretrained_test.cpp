@@ -241,5 +241,17 @@ TEST(LoadParameters, FillsAModuleThatIsInNoRegistryAndKeepsItTrainable) {
   EXPECT_TRUE(own.weight.requires_grad());
 }
 
+TEST(LoadPretrained, LaterConversionLeavesStoredDtypesForTheEngine) {
+  const ScratchFolder folder;
+  RandomModel saved({}, at::kBFloat16);
+  save_pretrained(folder.path(), saved.config_json, saved.parameters);
+  const PretrainedModel loaded =
+      load_pretrained(folder.path(), registry(), {.dtype = at::kFloat, .conversion = Conversion::kLater});
+  EXPECT_EQ(loaded.dtype, at::kFloat) << "what the parameters are to have";
+  for (const auto& parameter : loaded.model->named_parameters()) {
+    EXPECT_EQ(parameter.tensor.scalar_type(), at::kBFloat16) << parameter.name;
+  }
+}
+
 }  // namespace
 }  // namespace apus::models

@@ -8,7 +8,7 @@
 
 #include "apus/base/error.h"
 #include "tests/support/tensor_checks.h"
-#include "tests/unit/ops/support/memory_meter.h"
+#include "tests/support/memory_meter.h"
 
 namespace apus::ops {
 namespace {

@@ -85,12 +85,14 @@ TEST_P(BlockRunnerTest, ChainsOfUnitsPassGradientsThrough) {
   const at::Tensor w2 = weight_.detach().clone().set_requires_grad(true);
   const at::Tensor x2 = x.detach().clone().set_requires_grad(true);
   x2.matmul(w2.t()).tanh().matmul(w2.t()).tanh().sum().backward();
-  expect_close(group_.begin_reduce().slice(0, 0, 9).view({3, 3}), w2.grad(), {1e-6, 1e-6}, "a weight used twice");
+  expect_close(group_.begin_reduce().slice(0, 0, 9).view({3, 3}), w2.grad(), {1e-6, 1e-6},
+               "a weight used twice");
   expect_close(x.grad(), x2.grad(), {1e-6, 1e-6}, "input");
 }
 
 TEST_P(BlockRunnerTest, AParameterThatTheUnitIgnoresGetsZeros) {
-  const at::Tensor y = runner_.run(unit_, random_leaf({2, 3}, 9), GetParam(), [](const at::Tensor& x) { return x * 2; });
+  const at::Tensor y =
+      runner_.run(unit_, random_leaf({2, 3}, 9), GetParam(), [](const at::Tensor& x) { return x * 2; });
   y.sum().backward();
   sink_.flush();
   EXPECT_EQ(group_.begin_reduce().abs().sum().item<double>(), 0.0);

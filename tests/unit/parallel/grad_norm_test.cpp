@@ -19,12 +19,30 @@ TEST(GradNorm, EqualsTheSumInDouble) {
 TEST(GradNorm, ShardsOfWholeBlocksAddUpToTheSameBits) {
   const at::Tensor grad = apus::testing::random_tensor({4096}, 2);
   double sum = 0.0;
-  for (int64_t begin = 0; begin < 4096; begin += 1024) sum += sum_of_squares(grad.slice(0, begin, begin + 1024));
+  for (int64_t begin = 0; begin < 4096; begin += 1024)
+    sum += sum_of_squares(grad.slice(0, begin, begin + 1024));
   EXPECT_EQ(sum, sum_of_squares(grad));
 }
 
 TEST(GradNorm, RefusesOtherDtypes) {
-  EXPECT_THROW(sum_of_squares(apus::testing::random_tensor({4}, 1, at::kBFloat16)), ShapeError);
+  EXPECT_THROW(sum_of_squares(apus::testing::random_tensor({4}, 1).to(at::kDouble)), ShapeError);
+}
+
+TEST(GradNorm, RunsWeighTheirElementsWhereverBlocksAreCut) {
+  // pitfalls.md row 20: a parameter that several ranks hold is to count once
+  const at::Tensor grad = apus::testing::random_tensor({3000}, 3);
+  const std::vector<WeightedRun> runs{{10, 20, 0.0}, {1000, 2500, 0.5}};
+  const auto part = [&](int64_t begin, int64_t end) {
+    return grad.slice(0, begin, end).to(at::kDouble).square().sum().item<double>();
+  };
+  const double wanted = part(0, 10) + part(20, 1000) + 0.5 * part(1000, 2500) + part(2500, 3000);
+  EXPECT_NEAR(sum_of_squares(grad, runs), wanted, 1e-12 * wanted);
+  EXPECT_EQ(block_sums_of_squares(grad, runs).size(), 3U);
+}
+
+TEST(GradNorm, Bfloat16GradientsAreWidened) {
+  const at::Tensor grad = apus::testing::random_tensor({100}, 4, at::kBFloat16);
+  EXPECT_EQ(sum_of_squares(grad), sum_of_squares(grad.to(at::kFloat)));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "apus/base/error.h"
+#include "tests/support/memory_meter.h"
 #include "tests/support/tensor_checks.h"
 #include "tests/support/tiny_batches.h"
 
@@ -17,7 +18,9 @@ class ShardedModelTest : public ::testing::Test {
   at::Tensor loss(ShardedModel& engine) {
     nn::PassContext context{.rows = batch_.layout};
     const at::Tensor hidden = engine.forward(batch_.tokens_T, context);
-    return engine.token_log_probs(hidden.index_select(0, batch_.target_rows_M), batch_.targets_M, context).sum().neg();
+    return engine.token_log_probs(hidden.index_select(0, batch_.target_rows_M), batch_.targets_M, context)
+        .sum()
+        .neg();
   }
 
   std::unique_ptr<comm::Communicator> dp_ = comm::make_fake_communicator({});
@@ -41,9 +44,11 @@ TEST_F(ShardedModelTest, ClippingScalesTheStepButReportsTheWholeNorm) {
   ShardedModel engine(*model_, *dp_, {});
   engine.backward(loss(engine), MicroBatchPlace::kLast);
   const at::Tensor grad = engine.groups()[0]->reduced_grad().clone();
-  const double norm = engine.update({.lr = 0.0, .beta1 = 0.0, .beta2 = 0.0, .weight_decay = 0.0, .max_grad_norm = 0.5});
+  const double norm =
+      engine.update({.lr = 0.0, .beta1 = 0.0, .beta2 = 0.0, .weight_decay = 0.0, .max_grad_norm = 0.5});
   EXPECT_NEAR(norm, grad.norm().item<double>(), 1e-4 * norm);
-  testing::expect_close(engine.groups()[0]->exp_avg(), grad.mul(0.5 / (norm + 1e-6)), {1e-7, 1e-5}, "clipped moment");
+  testing::expect_close(engine.groups()[0]->exp_avg(), grad.mul(0.5 / (norm + 1e-6)), {1e-7, 1e-5},
+                        "clipped moment");
 }
 
 TEST_F(ShardedModelTest, ANormThatIsNotFiniteChangesNothing) {
@@ -65,7 +70,8 @@ TEST_F(ShardedModelTest, ALossWithoutATapeContributesZeros) {
 TEST_F(ShardedModelTest, MastersComeByNameAndTiedWeightsOnce) {
   ShardedModel engine(*model_, *dp_, {});
   int embeddings = 0;
-  for (const auto& parameter : engine.gather_masters()) embeddings += parameter.name == "model.embed_tokens.weight";
+  for (const auto& parameter : engine.gather_masters())
+    embeddings += parameter.name == "model.embed_tokens.weight";
   EXPECT_EQ(embeddings, 1);
   EXPECT_EQ(engine.trainable_elements(), model_->named_parameters().size() ? [&] {
     int64_t sum = 0;
@@ -106,6 +112,36 @@ TEST_F(ShardedModelTest, OneRankOfFourTrainsItsShardOnAFakeCommunicator) {
   EXPECT_GT(changed.slice(0, own.begin, own.end).sum().item<int64_t>(), 0);
   EXPECT_EQ(changed.sum().item<int64_t>(), changed.slice(0, own.begin, own.end).sum().item<int64_t>());
   EXPECT_EQ(group.exp_avg().numel(), group.layout().shard_elements());
+}
+
+TEST_F(ShardedModelTest, RecomputeKeepsLessOfAForward) {
+  const auto kept = [&](Recompute recompute, std::optional<std::vector<int64_t>> blocks = {}) {
+    const auto model = tiny_qwen2();
+    ShardedModel engine(*model, *dp_, {.recompute = recompute, .recompute_blocks = std::move(blocks)});
+    const testing::MemoryMeter meter;
+    const at::Tensor held = loss(engine);
+    return static_cast<double>(meter.live_bytes());
+  };
+  const double all = kept(Recompute::kNone), partial = kept(Recompute::kPartial),
+               least = kept(Recompute::kBlock);
+  EXPECT_LT(partial, 0.85 * all) << "norms and the activation give their memory up";
+  EXPECT_LT(least, partial);
+  const double chosen = kept(Recompute::kBlock, std::vector<int64_t>{1});
+  EXPECT_NEAR(chosen, (all + least) / 2, 0.1 * (all - least)) << "one of two blocks";
+}
+
+TEST_F(ShardedModelTest, ABlockThatDoesNotExistCannotBeRecomputed) {
+  EXPECT_THROW(ShardedModel(*model_, *dp_, {.recompute_blocks = std::vector<int64_t>{2}}), ConfigError);
+}
+
+TEST_F(ShardedModelTest, AReferenceModelRunsAndDoesNotTrain) {
+  for (auto& parameter : model_->named_parameters()) parameter.tensor.set_requires_grad(false);
+  ShardedModel engine(*model_, *dp_, {.policy = Zero3(), .use = ModelUse::kReference});
+  EXPECT_TRUE(std::isfinite(loss(engine).item<double>()));
+  EXPECT_THROW(engine.backward(at::zeros({}), MicroBatchPlace::kLast), ConfigError);
+  EXPECT_THROW(engine.update({}), ConfigError);
+  const auto trainable = tiny_qwen2();
+  EXPECT_THROW(ShardedModel(*trainable, *dp_, {.use = ModelUse::kReference}), ConfigError);
 }
 
 }  // namespace

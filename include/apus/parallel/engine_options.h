@@ -1,0 +1,97 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "apus/base/api.h"
+#include "apus/nn/module.h"
+#include "apus/parallel/block_runner.h"
+#include "apus/parallel/shard_policy.h"
+
+namespace apus::parallel {
+
+/// Where parameters live between passes.
+enum class Placement {
+  /// As the policy says: sharded under param_shard. Trainable parameters that are at most a quarter of the
+  /// frozen ones (adapters) are replicated under every policy, in one group.
+  kByPolicy,
+  kReplicated,
+  kSharded,
+};
+
+/// Which values training starts from.
+enum class InitialValues {
+  kRankZero,  ///< rank 0's trainable parameters are broadcast
+  kOwn,  ///< each rank reads what it keeps from its own leaves, which are equal (files): nothing else is read
+};
+
+/// What a sharded model is for.
+enum class ModelUse {
+  kTraining,   ///< something is trainable
+  kReference,  ///< nothing is; it only runs, without gradients (DPO's second model)
+};
+
+/// What the optimizer and the norm do with one parameter.
+struct APUS_API ParameterSettings {
+  /// Multiplies the learning rate.
+  double lr_scale = 1.0;
+  /// Multiplies the weight decay; absent: 1 for matrices, 0 for norms and biases.
+  std::optional<double> decay_scale;
+  /// Multiplies the parameter's squares in the gradient norm, e.g. 0 on ranks where another one counts it.
+  double norm_weight = 1.0;
+};
+
+/// How a model is run and cut over the data-parallel ranks. recompute, recompute_blocks and head_chunk_tokens
+/// act in ShardedModel; a user of ShardedUnits says so at each run().
+struct APUS_API ShardedModelOptions {
+  ShardPolicy policy = Zero2{};
+  /// For the blocks; embedding and head keep their tape.
+  Recompute recompute = Recompute::kBlock;
+  /// Blocks (by index) that `recompute` applies to; absent: all.
+  std::optional<std::vector<int64_t>> recompute_blocks;
+  /// Trainable parameters of neighbouring units share a group (one collective) up to this many elements,
+  /// where parameters are not sharded.
+  int64_t bucket_elements = 200'000'000;
+  /// Dtype of trainable parameters in a pass; absent = as they come. Masters keep the values that came.
+  std::optional<at::ScalarType> compute_dtype;
+  /// Tokens whose logits exist at a time in the loss head.
+  int64_t head_chunk_tokens = 1024;
+  /// Dtype of frozen floating parameters; absent = as they come.
+  std::optional<at::ScalarType> frozen_dtype;
+  /// Dtype in which gradients travel: fp32 or bf16. Sums over ranks are rounded to it once.
+  at::ScalarType reduce_dtype = at::kFloat;
+  /// Dtype of gradient buffers and accumulators: fp32 or bf16.
+  at::ScalarType grad_accum_dtype = at::kFloat;
+  Placement frozen = Placement::kByPolicy;
+  Placement trainable = Placement::kByPolicy;
+  InitialValues initial_values = InitialValues::kRankZero;
+  ModelUse use = ModelUse::kTraining;
+  /// Reductions run beside backward and gathers ahead of use; false: each is waited for where it starts.
+  bool overlap_comm = true;
+  /// The same bits under every policy for the same world, micro-batches, device kind and versions: gradients
+  /// reduce after every micro-batch by all_to_all and a sum in rank order over all data-parallel ranks; the
+  /// norm's block sums are gathered and added in order. More traffic: see docs/design/engine.md.
+  bool deterministic = false;
+  /// Per parameter; empty: the defaults.
+  std::function<ParameterSettings(const nn::NamedParameter&)> settings;
+  /// Fills released slots with NaN: for tests that nothing reads them.
+  bool poison_released = false;
+};
+
+/// AdamW and clipping of one step.
+struct APUS_API UpdateOptions {
+  double lr = 0.0;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  /// On matrices; none on norms and biases.
+  double weight_decay = 0.1;
+  /// 0 or less: no clipping.
+  double max_grad_norm = 1.0;
+};
+
+}  // namespace apus::parallel

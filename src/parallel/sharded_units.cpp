@@ -1,0 +1,321 @@
+#include "apus/parallel/sharded_units.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <cmath>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "apus/base/error.h"
+#include "parallel/plan_hash.h"
+
+namespace apus::parallel {
+namespace {
+
+int64_t count_elements(const ModelUnits& model, bool trainable) {
+  std::set<const void*> seen;
+  int64_t sum = 0;
+  for (const ModelUnit& unit : model.units) {
+    for (const nn::NamedParameter& parameter : unit.parameters) {
+      if (parameter.tensor.requires_grad() != trainable) continue;
+      if (seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) sum += parameter.tensor.numel();
+    }
+  }
+  return sum;
+}
+
+std::vector<memory::ParamGroup*> pointers(const std::vector<std::unique_ptr<memory::ParamGroup>>& groups) {
+  std::vector<memory::ParamGroup*> result;
+  for (const auto& group : groups) result.push_back(group.get());
+  return result;
+}
+
+/// Gives floating leaves another dtype; those that have it stay as they are, mapped files among them.
+void round_leaves(const std::vector<memory::GroupParameter>& parameters, at::ScalarType dtype) {
+  for (const memory::GroupParameter& parameter : parameters) {
+    if (parameter.tensor.is_floating_point()) parameter.tensor.set_data(parameter.tensor.to(dtype));
+  }
+}
+
+void check_use(const ModelUnits& model, ModelUse use) {
+  const bool trains = count_elements(model, true) > 0;
+  APUS_CHECK(trains || use == ModelUse::kReference, ConfigError,
+             "the model has no trainable parameter; add an adapter or set requires_grad before sharding");
+  APUS_CHECK(!trains || use == ModelUse::kTraining, ConfigError,
+             "a reference model must be frozen, but some of its parameters require a gradient");
+}
+
+}  // namespace
+
+ShardedUnits::ShardedUnits(ModelUnits model, const DataParallel& ranks, const ShardedModelOptions& options)
+    : model_(std::move(model)), ranks_(ranks), options_(options) {
+  options_.policy.check(ranks_.shard->size(), ranks_.replicas());
+  check_use(model_, options_.use);
+  for (size_t index = 0; index < model_.units.size(); ++index) {
+    Unit unit{.index = index};
+    for (const auto& parameter : model_.units[index].parameters) unit.parameters.push_back(parameter.tensor);
+    units_.push_back(std::move(unit));
+  }
+  const Placement trainable = trainable_placement(), frozen = frozen_placement();
+  agree_on_plan(*ranks_.dp, plan_hash(model_, options_));
+  build_groups(trainable);
+  list_groups();
+  build_frozen(frozen);
+  reducer_ = std::make_unique<GradReducer>(pointers(groups_), options_.policy, ranks_,
+                                           GradReducerOptions{.reduce_dtype = options_.reduce_dtype,
+                                                              .overlap = options_.overlap_comm,
+                                                              .deterministic = options_.deterministic});
+  if (trainable == Placement::kSharded || frozen == Placement::kSharded) build_gatherer();
+  runner_ = std::make_unique<BlockRunner>(reducer_->sink(), gatherer_.get());
+  update_ = std::make_unique<StepUpdate>(pointers(groups_), ranks_, options_);
+}
+
+ShardedUnits::~ShardedUnits() = default;
+
+Placement ShardedUnits::trainable_placement() const {
+  if (options_.trainable != Placement::kByPolicy) {
+    APUS_CHECK(options_.trainable == Placement::kReplicated || options_.policy.param_shard, ConfigError,
+               "policy ", options_.policy.name,
+               " does not shard parameters, so trainable ones cannot be placed sharded; use zero3 or fsdp");
+    return options_.trainable;
+  }
+  // Adapters are small and used by every unit: one group, whole on every rank.
+  const bool adapters = count_elements(model_, true) * 4 <= count_elements(model_, false);
+  return options_.policy.param_shard && !adapters ? Placement::kSharded : Placement::kReplicated;
+}
+
+Placement ShardedUnits::frozen_placement() const {
+  if (options_.frozen != Placement::kByPolicy) return options_.frozen;
+  return options_.policy.param_shard ? Placement::kSharded : Placement::kReplicated;
+}
+
+void ShardedUnits::build_groups(Placement placement) {
+  const bool sharded = placement == Placement::kSharded;
+  for (auto& parameters : plan_groups(model_, sharded ? 1 : options_.bucket_elements)) {
+    memory::ParamGroupOptions group{.name = detail::concat("group", groups_.size()),
+                                    .rank = ranks_.shard->rank(),
+                                    .world = ranks_.shard->size(),
+                                    .shard_parameters = sharded,
+                                    .shard_optimizer = options_.policy.opt_shard,
+                                    .shard_gradients = options_.policy.grad_shard || options_.deterministic,
+                                    .compute_dtype = options_.compute_dtype,
+                                    .grad_dtype = options_.grad_accum_dtype};
+    if (sharded)
+      group.name = detail::concat("group", groups_.size(), " (", model_.units[parameters[0].unit].name, ")");
+    if (options_.initial_values == InitialValues::kRankZero) {
+      group.agree_on_values = [this](const at::Tensor& values) {
+        waited_.wait(*ranks_.dp->broadcast(values, 0));
+      };
+    }
+    groups_.push_back(std::make_unique<memory::ParamGroup>(std::move(parameters), group));
+  }
+}
+
+void ShardedUnits::build_frozen(Placement placement) {
+  auto units = frozen_parameters(model_);
+  for (size_t index = 0; index < units.size(); ++index) {
+    if (units[index].empty()) continue;
+    if (placement == Placement::kReplicated) {
+      if (options_.frozen_dtype) round_leaves(units[index], *options_.frozen_dtype);
+      continue;
+    }
+    frozen_.push_back(std::make_unique<memory::FrozenGroup>(
+        std::move(units[index]),
+        memory::FrozenGroupOptions{.name = detail::concat("frozen ", model_.units[index].name),
+                                   .place = {ranks_.shard->rank(), ranks_.shard->size()},
+                                   .compute_dtype = options_.frozen_dtype}));
+    frozen_unit_.push_back(index);
+  }
+}
+
+void ShardedUnits::build_gatherer() {
+  std::vector<GatherUnit> plan(units_.size());
+  std::unordered_map<const void*, size_t> owner;  // of each sharded parameter
+  const auto own = [&](size_t unit, memory::ShardedBuffer* buffer,
+                       const std::vector<memory::GroupParameter>& all) {
+    plan[unit].buffers.push_back(buffer);
+    for (const auto& parameter : all) owner[parameter.tensor.unsafeGetTensorImpl()] = unit;
+  };
+  for (const auto& group : groups_) {
+    if (group->buffer())
+      own(static_cast<size_t>(group->parameters()[0].unit), group->buffer(), group->parameters());
+  }
+  for (size_t index = 0; index < frozen_.size(); ++index) {
+    own(frozen_unit_[index], &frozen_[index]->buffer(), frozen_[index]->parameters());
+  }
+  for (size_t index = 0; index < units_.size(); ++index) {
+    plan[index].own_slot = plan[index].own_slot || model_.units[index].slot == SlotKind::kOwn;
+    std::set<size_t> others;
+    for (const at::Tensor& parameter : units_[index].parameters) {
+      const auto found = owner.find(parameter.unsafeGetTensorImpl());
+      if (found != owner.end() && found->second != index) others.insert(found->second);
+    }
+    for (const size_t other : others) plan[other].own_slot = true;
+    plan[index].also_reads.assign(others.begin(), others.end());
+  }
+  gatherer_ = std::make_unique<Gatherer>(
+      std::move(plan), *ranks_.shard,
+      GathererOptions{.backward_ranks = options_.policy.backward_ranks(ranks_.shard->size()),
+                      .prefetch = options_.overlap_comm,
+                      .poison = options_.poison_released});
+}
+
+/// Which groups hold the parameters of each unit.
+void ShardedUnits::list_groups() {
+  std::unordered_map<const void*, size_t> group_of;
+  for (size_t index = 0; index < groups_.size(); ++index) {
+    for (const auto& parameter : groups_[index]->parameters()) {
+      group_of[parameter.tensor.unsafeGetTensorImpl()] = index;
+    }
+  }
+  for (const Unit& unit : units_) {
+    std::set<size_t> groups;
+    for (const at::Tensor& parameter : unit.parameters) {
+      const auto found = group_of.find(parameter.unsafeGetTensorImpl());
+      if (found != group_of.end()) groups.insert(found->second);
+    }
+    unit_groups_.emplace_back(groups.begin(), groups.end());
+  }
+}
+
+at::Tensor ShardedUnits::run(size_t unit, const at::Tensor& input, BlockRunner::Function function,
+                             Recompute recompute) {
+  APUS_CHECK(unit < units_.size(), ConfigError, "unit ", unit, " of ", units_.size(), " does not exist");
+  for (const size_t group : unit_groups_[unit]) update_->wait_gather(group);
+  return runner_->run(units_[unit], input, recompute, std::move(function));
+}
+
+void ShardedUnits::backward(const at::Tensor& loss, MicroBatchPlace place) {
+  APUS_CHECK(options_.use == ModelUse::kTraining, ConfigError, "a reference model has no backward");
+  reducer_->begin_micro_batch(place);
+  if (loss.requires_grad()) loss.backward();
+  runner_->finish_backward();
+  reducer_->finish_micro_batch();
+}
+
+double ShardedUnits::update(const UpdateOptions& options) {
+  APUS_CHECK(options_.use == ModelUse::kTraining, ConfigError, "a reference model has nothing to update");
+  at::NoGradGuard no_grad;
+  finish_update();
+  const double norm = update_->norm();
+  if (std::isfinite(norm)) {
+    ++updates_;
+    const bool clips = options.max_grad_norm > 0 && norm + 1e-6 > options.max_grad_norm;
+    const double clip = clips ? options.max_grad_norm / (norm + 1e-6) : 1.0;
+    if (gatherer_) gatherer_->reset();
+    update_->apply(options, clip, updates_);
+    update_->start_gathers();
+    if (!options_.overlap_comm) finish_update();
+  }
+  for (const auto& group : groups_) group->reset_grads();
+  return norm;
+}
+
+void ShardedUnits::finish_update() { update_->wait_gathers(); }
+
+double ShardedUnits::comm_wait_ms() const {
+  const double gathers = gatherer_ ? gatherer_->waited().milliseconds() : 0.0;
+  return gathers + reducer_->waited().milliseconds() + update_->waited().milliseconds() +
+         waited_.milliseconds();
+}
+
+int64_t ShardedUnits::trainable_elements() const {
+  int64_t sum = 0;
+  for (const auto& group : groups_) sum += group->layout().used_elements();
+  return sum;
+}
+
+std::vector<nn::NamedParameter> ShardedUnits::gather_masters() {
+  at::NoGradGuard no_grad;
+  finish_update();
+  std::vector<nn::NamedParameter> result;
+  for (const auto& group : groups_) {
+    at::Tensor full;
+    if (!group->buffer() && group->dtype() == at::kFloat) {
+      full = group->flat_params();
+    } else if (group->options().shard_optimizer) {
+      full = at::empty({group->layout().padded_elements()}, group->masters().options());
+      if (full.numel() > 0) waited_.wait(*ranks_.shard->all_gather(full, group->masters()));
+    } else {
+      full = group->masters();
+    }
+    for (size_t index = 0; index < group->parameters().size(); ++index) {
+      const memory::GroupParameter& parameter = group->parameters()[index];
+      const auto range = group->layout().range_of(static_cast<int64_t>(index));
+      result.push_back(
+          {parameter.name, full.slice(0, range.begin, range.end).view(parameter.tensor.sizes())});
+    }
+  }
+  return result;
+}
+
+std::vector<nn::NamedParameter> ShardedUnits::gather_all() {
+  std::vector<nn::NamedParameter> result = gather_masters();
+  at::NoGradGuard no_grad;
+  std::set<const void*> done;
+  for (const auto& group : frozen_) {
+    memory::ShardedBuffer& buffer = group->buffer();
+    const at::Tensor bytes = at::empty({buffer.bytes()}, buffer.shard().options());
+    if (buffer.bytes() > 0) waited_.wait(*ranks_.shard->all_gather(bytes, buffer.shard()));
+    for (size_t index = 0; index < group->parameters().size(); ++index) {
+      const memory::GroupParameter& parameter = group->parameters()[index];
+      done.insert(parameter.tensor.unsafeGetTensorImpl());
+      const int64_t begin = group->layout().range_of(static_cast<int64_t>(index)).begin;
+      const at::Tensor values =
+          bytes.slice(0, begin, begin + static_cast<int64_t>(parameter.tensor.nbytes()));
+      result.push_back(
+          {parameter.name, values.view(parameter.tensor.scalar_type()).view(parameter.tensor.sizes())});
+    }
+  }
+  for (const ModelUnit& unit : model_.units) {
+    for (const nn::NamedParameter& parameter : unit.parameters) {
+      if (parameter.tensor.requires_grad() || !done.insert(parameter.tensor.unsafeGetTensorImpl()).second)
+        continue;
+      result.push_back(parameter);
+    }
+  }
+  return result;
+}
+
+std::vector<GroupState> ShardedUnits::optimizer_states() {
+  finish_update();
+  std::vector<GroupState> result;
+  for (const auto& group : groups_) {
+    const memory::ElementRange owned = group->owned_range();
+    const int64_t shift = group->update_range().begin;
+    const auto own = [&](const at::Tensor& states) {
+      return states.slice(0, owned.begin - shift, owned.end - shift);
+    };
+    result.push_back({.group = detail::concat("group", result.size()),
+                      .layout_fingerprint = group->layout().fingerprint(),
+                      .padded_elements = group->layout().padded_elements(),
+                      .owned = owned,
+                      .master = own(group->masters()),
+                      .exp_avg = own(group->exp_avg()),
+                      .exp_avg_sq = own(group->exp_avg_sq())});
+  }
+  return result;
+}
+
+void ShardedUnits::load_finished(int64_t updates) {
+  at::NoGradGuard no_grad;
+  updates_ = updates;
+  finish_update();
+  if (gatherer_) gatherer_->reset();
+  for (const auto& group : groups_) {
+    const memory::ElementRange owned = group->owned_range();
+    if (!group->options().shard_optimizer && group->layout().padded_elements() > 0) {
+      for (const at::Tensor& states : {group->masters(), group->exp_avg(), group->exp_avg_sq()}) {
+        waited_.wait(*ranks_.shard->all_gather(states, states.slice(0, owned.begin, owned.end)));
+      }
+    }
+    group->publish_masters();
+  }
+  update_->start_gathers();
+  finish_update();
+}
+
+}  // namespace apus::parallel
