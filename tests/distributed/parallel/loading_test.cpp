@@ -178,7 +178,7 @@ TEST(Loading, TheProcessGrowsByItsShardAlone) {
                              .use = ModelUse::kReference});
   const int64_t shard = 4 * elements / 4;
   EXPECT_LE(watch.growth(), shard + (int64_t{24} << 20)) << "all of it would be " << 4 * elements;
-  EXPECT_GE(watch.growth(), shard / 2) << "the watch sees what is touched";
+  EXPECT_GE(watch.growth(), shard / 4) << "the watch sees what is touched (memory freed before is used again)";
 }
 
 }  // namespace
