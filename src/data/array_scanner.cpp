@@ -43,7 +43,13 @@ class ArrayScanner final : public RowScanner {
   enum class Place { kBefore, kFirst, kNext, kInside, kAfter, kBehind };
 
   [[noreturn]] void fail(int64_t line, const std::string& what) const {
-    throw DataError(options_.name, line, "broken JSON array: " + what);
+    throw DataError(options_.name, line, "broken JSON array" + element_text() + ": " + what);
+  }
+
+  /// Which element an error is in, or behind; lines do not tell where all stand in one.
+  std::string element_text() const {
+    if (place_ == Place::kBefore || place_ == Place::kBehind) return "";
+    return " (element " + std::to_string(elements_ + (place_ == Place::kAfter ? 0 : 1)) + ")";
   }
 
   [[noreturn]] void unexpected(const char* wanted, char got) const {
@@ -122,6 +128,7 @@ class ArrayScanner final : public RowScanner {
   void end_element(RowBlock& block) {
     partial_.move_to(block, element_line_);
     place_ = Place::kAfter;
+    ++elements_;
   }
 
   RowScannerOptions options_;
@@ -129,6 +136,7 @@ class ArrayScanner final : public RowScanner {
   PartialRow partial_;
   Place place_ = Place::kBefore;
   int64_t element_line_ = 0;
+  int64_t elements_ = 0;  // that have ended
   std::string closers_;
   bool in_string_ = false;
   bool escaped_ = false;

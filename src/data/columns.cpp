@@ -43,11 +43,14 @@ ColumnMap ColumnMap::parse(std::string_view text, const std::string& flag) {
   return map;
 }
 
-void ColumnMap::apply(nlohmann::ordered_json& row) const {
-  if (names_.empty()) return;
+std::vector<std::string> ColumnMap::apply(nlohmann::ordered_json& row) const {
+  if (names_.empty()) return {};
+  std::vector<std::string> found;
   const auto ours_of = [&](const std::string& key) {
     const auto at = std::ranges::find(names_, key, &std::pair<std::string, std::string>::first);
-    return at == names_.end() ? key : at->second;
+    if (at == names_.end()) return key;
+    found.push_back(key);
+    return at->second;
   };
   auto renamed = nlohmann::ordered_json::object();
   for (auto& [key, value] : row.items()) {
@@ -60,6 +63,25 @@ void ColumnMap::apply(nlohmann::ordered_json& row) const {
     renamed[name] = std::move(value);
   }
   row = std::move(renamed);
+  return found;
+}
+
+std::vector<std::string> ColumnMap::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [theirs, ours] : names_) keys.push_back(theirs);
+  return keys;
+}
+
+std::string ColumnMap::inversion_hint(const nlohmann::ordered_json& row) const {
+  bool has_ours = false;
+  Json inverted = Json::object();
+  for (const auto& [theirs, ours] : names_) {
+    if (row.contains(theirs)) return "";
+    has_ours = has_ours || row.contains(ours);
+    inverted[ours] = theirs;
+  }
+  if (!has_ours) return "";
+  return flag_ + " is the wrong way round: it maps the file's key to our key, so give " + dump_json(inverted);
 }
 
 std::string ColumnMap::text() const {

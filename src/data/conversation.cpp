@@ -80,6 +80,23 @@ Json messages_of_entries(Json entries, const std::string& name) {
   return messages;
 }
 
+/// A text that must be there, under the row's own name for it.
+Json required_text(const Json& row, const std::string& key) {
+  const Json* value = find_value(row, key);
+  if (!value) refuse_row("missing_content", absence_text(row, key), "has: " + keys_of(row));
+  if (!value->is_string())
+    refuse_row("bad_content", "wrong type", key + " is " + type_text(*value) + ", expected a string");
+  return *value;
+}
+
+/// A text of the history.
+const Json& history_text(const Json& text, const std::string& where) {
+  const std::string detail = where + " is " + type_text(text) + ", expected a string";
+  if (text.is_null()) refuse_row("missing_content", "history that cannot be read", detail);
+  if (!text.is_string()) refuse_row("bad_content", "wrong type", detail);
+  return text;
+}
+
 void append_history(const Json& row, Json& messages) {
   const Json* history = find_value(row, "history");
   if (!history) return;
@@ -87,10 +104,13 @@ void append_history(const Json& row, Json& messages) {
     refuse_row("bad_history", "history that cannot be read", what + ", expected [[user, assistant], ...]");
   };
   if (!history->is_array()) refuse("history is " + type_text(*history));
-  for (const Json& pair : *history) {
-    if (!pair.is_array() || pair.size() != 2) refuse("an entry is " + type_text(pair));
-    messages.push_back(message("user", pair[0]));
-    messages.push_back(message("assistant", pair[1]));
+  for (size_t i = 0; i < history->size(); ++i) {
+    const Json& pair = (*history)[i];
+    const std::string where = "history[" + std::to_string(i) + "]";
+    if (!pair.is_array()) refuse(where + " is " + type_text(pair));
+    if (pair.size() != 2) refuse(where + " is a list of " + std::to_string(pair.size()));
+    messages.push_back(message("user", history_text(pair[0], where + "[0]")));
+    messages.push_back(message("assistant", history_text(pair[1], where + "[1]")));
   }
 }
 
@@ -103,21 +123,21 @@ std::string text_of(const Json& row, std::string_view key) {
   return value->get<std::string>();
 }
 
-Json messages_of_alpaca(Json& row) {
+Json messages_of_alpaca(const Json& row) {
   const std::string instruction = text_of(row, "instruction"), input = text_of(row, "input");
   Json messages = Json::array();
   append_history(row, messages);
   const char* between = instruction.empty() || input.empty() ? "" : "\n";
   messages.push_back(message("user", instruction + between + input));
-  messages.push_back(message("assistant", take_value(row, "output")));
+  messages.push_back(message("assistant", required_text(row, "output")));
   return messages;
 }
 
-Json messages_of_query(Json& row) {
+Json messages_of_query(const Json& row) {
   Json messages = Json::array();
   append_history(row, messages);
-  messages.push_back(message("user", take_value(row, "query")));
-  messages.push_back(message("assistant", take_value(row, "response")));
+  messages.push_back(message("user", required_text(row, "query")));
+  messages.push_back(message("assistant", required_text(row, "response")));
   return messages;
 }
 

@@ -29,7 +29,7 @@ std::string role_of(const Json& message, const std::string& where) {
     refuse_row("bad_message", "no message",
                where + " is " + type_text(message) + ", expected a message {role, content}");
   const Json* role = find_value(message, "role");
-  if (!role) refuse_row("unknown_role", "missing key 'role'", where + " has: " + keys_of(message));
+  if (!role) refuse_row("unknown_role", absence_text(message, "role"), where + " has: " + keys_of(message));
   if (!role->is_string())
     refuse_row("unknown_role", "unknown role",
                where + ".role is " + type_text(*role) + ", expected a string");
@@ -50,7 +50,7 @@ void require_content(const Json& message, const std::string& where) {
   const Json* content = find_value(message, "content");
   if (!content) {
     if (has_calls(message)) return;
-    refuse_row("missing_content", "missing key 'content'", where + " has: " + keys_of(message));
+    refuse_row("missing_content", absence_text(message, "content"), where + " has: " + keys_of(message));
   }
   if (content->is_array())
     refuse_row("bad_content", "wrong type",

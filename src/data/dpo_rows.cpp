@@ -7,9 +7,11 @@
 
 #include "apus/base/error.h"
 #include "apus/data/dpo_rows_json.h"
+#include "apus/data/row_notes.h"
 #include "data/row_encoding.h"
 #include "data/row_json.h"
 #include "data/row_renderer.h"
+#include "data/tool_notes.h"
 
 namespace apus::data {
 namespace {
@@ -39,7 +41,8 @@ Json as_messages(const Json& answer) {
   return answer.is_array() ? answer : Json::array({message("assistant", answer)});
 }
 
-size_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+template <typename Values>
+size_t common_prefix(const Values& a, const Values& b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
@@ -107,12 +110,23 @@ DpoEncoder::DpoEncoder(TokenizerFolder folder, DpoEncodeOptions options)
 DpoEncoder::~DpoEncoder() = default;
 
 DpoRow DpoEncoder::encode_line(std::string_view text) const {
-  return this->encode(parse_dpo_example(text, options_.columns));
+  RowNotes notes;
+  return encode_line(text, notes);
+}
+
+DpoRow DpoEncoder::encode_line(std::string_view text, RowNotes& notes) const {
+  return this->encode(parse_dpo_example(text, options_.columns, notes), notes);
 }
 
 DpoRow DpoEncoder::encode(const DpoExample& example) const {
-  DpoRow row = template_ ? encode_conversation(example) : encode_raw(example);
+  RowNotes notes;
+  return this->encode(example, notes);
+}
+
+DpoRow DpoEncoder::encode(const DpoExample& example, RowNotes& notes) const {
+  DpoRow row = template_ ? encode_conversation(example, notes) : encode_raw(example);
   row.margin = example.margin;
+  notes.has_equal_answers = row.chosen_ids == row.rejected_ids;
   return row;
 }
 
@@ -134,19 +148,30 @@ DpoRow DpoEncoder::encode_raw(const DpoExample& example) const {
                          encode_with(example.rejected));
 }
 
-DpoRow DpoEncoder::encode_conversation(const DpoExample& example) const {
+DpoRow DpoEncoder::encode_conversation(const DpoExample& example, RowNotes& notes) const {
   const Json prompt = prompt_messages(example, options_.system);
-  const auto encode_messages = [&](const Json& answer, GenerationPrompt ending) {
+  const auto render = [&](const Json& answer, GenerationPrompt ending) {
     RowRenderer rows(*template_, example.tools, options_.template_kwargs, options_.clock);
     for (const Json& each : prompt) rows.add(each);
     for (const Json& each : answer) rows.add(each);
-    return row_tokens(*folder_.tokenizer, rows.render(ending).text, {.add_special_tokens = false});
+    return rows.render(ending).text;
   };
+  const auto tokens = [&](const std::string& text) {
+    return row_tokens(*folder_.tokenizer, text, {.add_special_tokens = false});
+  };
+  const std::string asked = render(Json::array(), GenerationPrompt::kWith);
+  note_tools(example.tools, asked, notes);
+  for (const Json& each : prompt) note_calls(each, asked, notes);
   const auto encode_answer = [&](const Json& answer) {
-    return encode_messages(as_messages(answer), GenerationPrompt::kWithout);
+    const Json messages = as_messages(answer);
+    const std::string text = render(messages, GenerationPrompt::kWithout);
+    const std::string_view own = std::string_view(text).substr(common_prefix(asked, text));
+    for (const Json& each : messages) note_calls(each, own, notes);
+    return tokens(text);
   };
-  return split_at_prompt(encode_messages(Json::array(), GenerationPrompt::kWith),
-                         encode_answer(example.chosen), encode_answer(example.rejected));
+  std::vector<int32_t> prompt_ids = tokens(asked);
+  const std::vector<int32_t> chosen = encode_answer(example.chosen);
+  return split_at_prompt(std::move(prompt_ids), chosen, encode_answer(example.rejected));
 }
 
 RowFit fit_dpo_row(DpoRow& row, std::optional<int64_t> max_length, Truncation truncation) {

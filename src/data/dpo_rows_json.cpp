@@ -9,6 +9,7 @@
 #include "apus/base/json.h"
 #include "apus/data/columns.h"
 #include "apus/data/conversation.h"
+#include "apus/data/row_notes.h"
 #include "data/row_json.h"
 
 namespace apus::data {
@@ -75,7 +76,7 @@ void split_conversations(const Conversation& chosen, const Conversation& rejecte
 }
 
 [[noreturn]] void refuse_missing(const Json& row, const std::string& key) {
-  refuse_row("unknown_form", "missing key '" + key + "'", "has: " + keys_of(row));
+  refuse_row("unknown_form", absence_text(row, key), "has: " + keys_of(row));
 }
 
 void require_texts(const DpoExample& example) {
@@ -142,6 +143,9 @@ void read_pair(Json& row, DpoExample& example) {
 /// A conversation of any shape whose last message is the chosen answer, and what is rejected in its place.
 void read_conversation(Json row, DpoExample& example) {
   const Json response = take_value(row, "rejected_response"), messages = take_value(row, "rejected_messages");
+  if (!response.is_null() && !messages.is_null())
+    refuse_row("unknown_form", "two rejected answers",
+               "rejected_response stands beside rejected_messages; keep one of them");
   if (!response.is_null() && !response.is_string())
     refuse_row("bad_content", "wrong type",
                "rejected_response is " + type_text(response) + ", expected a string");
@@ -212,8 +216,13 @@ DpoExample parse_dpo_example(std::string_view text) {
 }
 
 DpoExample parse_dpo_example(std::string_view text, const ColumnMap& columns) {
+  RowNotes notes;
+  return parse_dpo_example(text, columns, notes);
+}
+
+DpoExample parse_dpo_example(std::string_view text, const ColumnMap& columns, RowNotes& notes) {
   Json row = parse_row(text);
-  columns.apply(row);
+  notes.renamed = columns.apply(row);
   return make_example(std::move(row));
 }
 

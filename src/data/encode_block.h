@@ -30,16 +30,20 @@ template <typename Row>
 RowOutcome<Row> encode_row(const FileBlock& block, int64_t index, const std::string& file, bool strict,
                            const RowEncode<Row>& encode) {
   const int64_t line = block.rows.line(index);
+  const int64_t element = block.first_element == 0 ? 0 : block.first_element + index;
   try {
     if (block.rows.is_too_long(index)) throw RowRefused(too_long_row());
     RowOutcome<Row> outcome{.encoded = encode(block.rows.text(index))};
     outcome.encoded.row.place = {block.file, line};
     return outcome;
   } catch (const RowRefused& refused) {
-    if (strict) throw DataError(file, line, refused.what());
-    return {.problem = refused.problem()};
+    if (strict && element == 0) throw DataError(file, line, refused.what());
+    if (strict) throw DataError(row_place_text(file, line, element), 0, refused.what());
+    RowOutcome<Row> outcome{.problem = refused.problem()};
+    outcome.problem->element = element;
+    return outcome;
   } catch (const NotSupported& error) {
-    throw NotSupported(file + ":" + std::to_string(line) + ": " + error.what());
+    throw NotSupported(row_place_text(file, line, element) + ": " + error.what());
   }
 }
 

@@ -44,6 +44,7 @@ std::shared_ptr<const DpoDataset> prepare_dpo(const TokenizerFolder& tokenizer,
   if (encoder->string_rule() != StringRule::kChatTemplate && !tokenizer.config.eos_token)
     logger.warning("the tokenizer has no eos token: answers of raw text do not end in one");
   RowsPlan<DpoRow> plan{.encode = dpo_row_encoder(encoder, options.read), .workers = options.workers};
+  plan.columns = options.encode.columns;
   plan.note = [&](std::string_view first) {
     return parse_dpo_example(first, options.encode.columns).is_conversation()
                ? "conversations went through the chat template"
@@ -59,6 +60,7 @@ std::shared_ptr<const SftDataset> prepare_sft(const TokenizerFolder& tokenizer,
   const auto encoder = std::make_shared<const SftEncoder>(tokenizer, options.encode);
   for (const std::string& warning : encoder->warnings()) logger.warning(warning);
   RowsPlan<SftRow> plan{.encode = sft_row_encoder(encoder, options.read), .workers = options.workers};
+  plan.columns = options.encode.columns;
   plan.note = [&](std::string_view) { return encoder->rule_text(); };
   add_key(plan, tokenizer, options.read, options.encode);
   auto [table, origin] = prepare_rows(options.read, plan, logger);

@@ -15,6 +15,7 @@
 #include "data/row_file.h"
 #include "data/row_files.h"
 #include "data/row_fingerprint.h"
+#include "data/row_json.h"
 
 namespace apus::data {
 namespace {
@@ -31,8 +32,19 @@ struct PreparedBlock {
   RowRecords records;
   std::vector<uint64_t> hashes;  // of each row that was read: its text, and what became of it
   std::vector<std::pair<RowPlace, RowProblem>> dropped;
-  std::string first_text;  // of the first row that is used
+  NoteLog notes;
+  std::string first_text;    // of the first row that is used
+  std::string unknown_text;  // of the first row of no known shape
 };
+
+/// The number of the layout of what is stored beside the rows; counts up when refusals change, too.
+constexpr int kDescriptionVersion = 2;
+
+/// "3 MiB", or less in KiB.
+std::string size_text(int64_t bytes) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  return bytes >= kMiB ? detail::concat(bytes / kMiB, " MiB") : detail::concat((bytes + 1023) / 1024, " KiB");
+}
 
 /// Says every few seconds how far preparing has come.
 class ProgressLine {
@@ -70,7 +82,8 @@ class Preparation {
       logger_.info("rows are not taken from or put into the cache: " + *plan_.not_cached);
     else if (options_.cache_folder)
       file = through_cache(*options_.cache_folder / "rows");
-    if (!file) file = build(temporary_sink(logger_), nullptr);
+    NullLogger quiet;  // a folder that takes no temporary file was told for the first of them
+    if (!file) file = build(temporary_sink(logger_), nullptr, quiet);
     return finish(std::move(file));
   }
 
@@ -95,9 +108,9 @@ class Preparation {
     if (auto file = cache.find(quiet)) return said_cached(std::move(file));
     if (!has_room(cache_options.folder)) return nullptr;
     cache.remove_leftovers();
-    auto file = build(named_sink(cache.path()), key);
+    auto file = build(named_sink(cache.path()), key, logger_);
     logger_.info(
-        detail::concat("prepared rows are kept in ", file->name(), " (", file->bytes() >> 20, " MiB)"));
+        detail::concat("prepared rows are kept in ", file->name(), " (", size_text(file->bytes()), ")"));
     cache.evict(logger_);
     return file;
   }
@@ -105,6 +118,7 @@ class Preparation {
   RowCacheKey cache_key() const {
     RowCacheKey key = plan_.key_only;
     key["layout"] = kRowFileVersion;
+    key["description"] = kDescriptionVersion;
     key["version"] = APUS_VERSION;
     key["kind"] = kKind == RowKind::kSft ? "sft" : "dpo";
     key["options"] = plan_.options;
@@ -131,13 +145,15 @@ class Preparation {
   }
 
   /// Prepares all rows. Reads the files from the start, as often as it is called.
-  std::shared_ptr<const RowFile> build(std::unique_ptr<RowSink> sink, const RowCacheKey& key) {
+  std::shared_ptr<const RowFile> build(std::unique_ptr<RowSink> sink, const RowCacheKey& key,
+                                       Logger& index_logger) {
     RowFiles files(options_);
-    RowFileWriter writer(std::move(sink), kKind, logger_);
+    RowFileWriter writer(std::move(sink), kKind, index_logger);
     PreparedDescription description{.key = key};
     Hash64 fingerprint;
     add_text(fingerprint, text_of_key(plan_.options));
     std::optional<std::string> first_text;
+    std::string unknown_text;
     ProgressLine progress(clock_, logger_);
     int64_t rows = 0;
     OrderedPipeline<FileBlock, PreparedBlock> pipeline(
@@ -145,13 +161,15 @@ class Preparation {
         [&](FileBlock block) { return prepare_block(block); });
     while (std::optional<PreparedBlock> block = pipeline.next()) {
       if (!first_text && !block->records.entries.empty()) first_text = std::move(block->first_text);
+      if (unknown_text.empty()) unknown_text = std::move(block->unknown_text);
+      description.notes.add(block->notes);
       writer.append(block->records);
       fingerprint.update(std::as_bytes(std::span(block->hashes)));
       for (auto& [place, problem] : block->dropped) description.dropped.add(place, std::move(problem));
       rows += static_cast<int64_t>(block->hashes.size());
       progress.tick(rows, files.share_read());
     }
-    if (!first_text) fail_without_rows(description.dropped);
+    if (!first_text) fail_without_rows(description.dropped, unknown_text);
     description.rows_read = files.rows_read();
     for (const int64_t count : description.rows_read) add_number(fingerprint, count);
     description.fingerprint = to_hex(fingerprint.digest());
@@ -174,9 +192,12 @@ class Preparation {
       add_text(hash, block.rows.text(i));
       RowOutcome<Row> outcome = encode_row<Row>(block, i, name, options_.strict, plan_.encode);
       if (outcome.problem) {
+        if (out.unknown_text.empty() && outcome.problem->code == "unknown_form")
+          out.unknown_text = block.rows.text(i);
         out.dropped.emplace_back(RowPlace{block.file, block.rows.line(i)}, std::move(*outcome.problem));
       } else {
         if (out.records.entries.empty()) out.first_text = block.rows.text(i);
+        out.notes.add(outcome.encoded.notes);
         out.records.add(outcome.encoded.row, outcome.encoded.truncated);
         add_row(hash, outcome.encoded.row);
       }
@@ -185,10 +206,13 @@ class Preparation {
     return out;
   }
 
-  [[noreturn]] void fail_without_rows(const DropLog& dropped) const {
+  [[noreturn]] void fail_without_rows(const DropLog& dropped, const std::string& unknown_text) const {
     RowReport report;
     dropped.add_to(report, names_);
-    throw_no_usable_row(options_.flag, names_, report);
+    if (options_.none_usable) *options_.none_usable = report;
+    const bool has_hint = !plan_.columns.empty() && !unknown_text.empty();
+    throw_no_usable_row(options_.flag, names_, report,
+                        has_hint ? plan_.columns.inversion_hint(parse_row(unknown_text)) : "");
   }
 
   PreparedRows<Row> finish(std::shared_ptr<const RowFile> file) {
@@ -199,6 +223,7 @@ class Preparation {
                          .note = std::move(description.note)};
     warn_of_short_files(options_, description.rows_read, logger_);
     log_report(names_, origin.report, logger_);
+    log_notes(names_, description.notes, plan_.columns, logger_);
     return {std::make_shared<RowFileTable<Row>>(std::move(file)), std::move(origin)};
   }
 

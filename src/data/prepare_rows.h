@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "apus/data/columns.h"
 #include "apus/data/dataset.h"
 #include "apus/data/prepare.h"
 #include "apus/data/rows.h"
@@ -33,6 +34,8 @@ struct RowsPlan {
   nlohmann::json key_only = nlohmann::json::object();
   /// Why these rows cannot be taken from a cache, if so.
   std::optional<std::string> not_cached = {};
+  /// What `encode` renames, for messages about it.
+  ColumnMap columns = {};
 };
 
 /// Rows in a mapped file, and all that is known about them.

@@ -36,7 +36,8 @@ std::vector<int32_t> read_ids(const Json& row, const std::string& key, int64_t s
   if (at == row.end() || at->is_null()) {
     std::string has;
     for (const auto& [name, value] : row.items()) has += (has.empty() ? "" : ", ") + name;
-    refuse("missing key '" + key + "'", "has: " + (has.empty() ? "nothing" : has));
+    refuse(at == row.end() ? "missing key '" + key + "'" : "key '" + key + "' is null",
+           "has: " + (has.empty() ? "nothing" : has));
   }
   if (!at->is_array())
     refuse("wrong type", key + " is " + at->type_name() + ", expected a list of whole numbers");

@@ -21,13 +21,14 @@ void DropLog::add(const RowPlace& place, RowProblem problem) {
   ++kind.count;
   kind.code = std::move(problem.code);
   if (kind.examples.size() < RowReport::kMaxExamples)
-    kind.examples.emplace_back(place, std::move(problem.detail));
+    kind.examples.push_back({place, std::move(problem.detail), problem.element});
 }
 
 void DropLog::add_to(RowReport& report, const std::vector<std::string>& files) const {
   for (const auto& [name, kind] : kinds_) {
-    for (const auto& [place, detail] : kind.examples)
-      report.add_dropped(files.at(static_cast<size_t>(place.file)), place.line, {name, detail, kind.code});
+    for (const auto& [place, detail, element] : kind.examples)
+      report.add_dropped(files.at(static_cast<size_t>(place.file)), place.line,
+                         {name, detail, kind.code, element});
     const RowProblem more{name, {}, kind.code};
     for (auto i = static_cast<int64_t>(kind.examples.size()); i < kind.count; ++i)
       report.add_dropped({}, 0, more);
@@ -38,7 +39,8 @@ nlohmann::json DropLog::to_json() const {
   auto kinds = nlohmann::json::array();
   for (const auto& [name, kind] : kinds_) {
     auto examples = nlohmann::json::array();
-    for (const auto& [place, detail] : kind.examples) examples.push_back({place.file, place.line, detail});
+    for (const auto& [place, detail, element] : kind.examples)
+      examples.push_back({place.file, place.line, detail, element});
     kinds.push_back({{"kind", name}, {"count", kind.count}, {"code", kind.code}, {"examples", examples}});
   }
   return kinds;
@@ -51,9 +53,58 @@ DropLog DropLog::from_json(const nlohmann::json& json) {
     each.at("count").get_to(kind.count);
     each.at("code").get_to(kind.code);
     for (const auto& example : each.at("examples"))
-      kind.examples.emplace_back(RowPlace{example.at(0).get<int32_t>(), example.at(1).get<int64_t>()},
-                                 example.at(2).get<std::string>());
+      kind.examples.push_back({RowPlace{example.at(0).get<int32_t>(), example.at(1).get<int64_t>()},
+                               example.at(2).get<std::string>(), example.at(3).get<int64_t>()});
   }
+  return log;
+}
+
+void NoteLog::add(const RowNotes& notes) {
+  leaving_tools_out_ += notes.leaves_tools_out ? 1 : 0;
+  quoting_arguments_ += notes.quotes_arguments ? 1 : 0;
+  with_equal_answers_ += notes.has_equal_answers ? 1 : 0;
+  renamed_.insert(notes.renamed.begin(), notes.renamed.end());
+}
+
+void NoteLog::add(const NoteLog& other) {
+  leaving_tools_out_ += other.leaving_tools_out_;
+  quoting_arguments_ += other.quoting_arguments_;
+  with_equal_answers_ += other.with_equal_answers_;
+  renamed_.insert(other.renamed_.begin(), other.renamed_.end());
+}
+
+std::vector<std::string> NoteLog::warnings(const ColumnMap& columns) const {
+  std::vector<std::string> lines;
+  const auto warn = [&](int64_t count, const char* one, const char* several, const char* what) {
+    if (count > 0) lines.push_back(std::to_string(count) + (count == 1 ? one : several) + what);
+  };
+  warn(leaving_tools_out_, " row holds", " rows hold",
+       " tool calls or tools that the chat template does not print: they are not trained");
+  warn(quoting_arguments_, " row holds", " rows hold",
+       " tool calls whose arguments are a JSON string, which the chat template prints quoted once more; give "
+       "an object instead");
+  warn(with_equal_answers_, " pair has", " pairs have",
+       " the same tokens as chosen and rejected: nothing is learned from them");
+  std::string unused;
+  for (const std::string& key : columns.keys())
+    if (!renamed_.contains(key)) unused += (unused.empty() ? "'" : ", '") + key + "'";
+  if (!unused.empty()) lines.push_back("no row that is used has a key that --columns renames: " + unused);
+  return lines;
+}
+
+nlohmann::json NoteLog::to_json() const {
+  return {{"leaving_tools_out", leaving_tools_out_},
+          {"quoting_arguments", quoting_arguments_},
+          {"with_equal_answers", with_equal_answers_},
+          {"renamed", renamed_}};
+}
+
+NoteLog NoteLog::from_json(const nlohmann::json& json) {
+  NoteLog log;
+  json.at("leaving_tools_out").get_to(log.leaving_tools_out_);
+  json.at("quoting_arguments").get_to(log.quoting_arguments_);
+  json.at("with_equal_answers").get_to(log.with_equal_answers_);
+  json.at("renamed").get_to(log.renamed_);
   return log;
 }
 
@@ -62,15 +113,20 @@ std::string PreparedDescription::text() const {
                             {"fingerprint", fingerprint},
                             {"note", note},
                             {"rows_read", rows_read},
-                            {"dropped", dropped.to_json()}};
+                            {"dropped", dropped.to_json()},
+                            {"notes", notes.to_json()}};
   return text_of_key(json);
 }
 
 PreparedDescription PreparedDescription::parse(std::string_view text, const std::string& file) {
   try {
     const auto json = nlohmann::json::parse(text);
-    return {json.at("key"), json.at("fingerprint").get<std::string>(), json.at("note").get<std::string>(),
-            json.at("rows_read").get<std::vector<int64_t>>(), DropLog::from_json(json.at("dropped"))};
+    return {json.at("key"),
+            json.at("fingerprint").get<std::string>(),
+            json.at("note").get<std::string>(),
+            json.at("rows_read").get<std::vector<int64_t>>(),
+            DropLog::from_json(json.at("dropped")),
+            NoteLog::from_json(json.at("notes"))};
   } catch (const nlohmann::json::exception& error) {
     throw DataError(file, 0, std::string("has no readable description: ") + error.what());
   }
@@ -89,10 +145,16 @@ void log_report(const std::vector<std::string>& files, const RowReport& report, 
   for (const std::string& line : report.details()) logger.warning(line);
 }
 
+void log_notes(const std::vector<std::string>& files, const NoteLog& notes, const ColumnMap& columns,
+               Logger& logger) {
+  for (const std::string& line : notes.warnings(columns)) logger.warning(joined(files) + ": " + line);
+}
+
 void throw_no_usable_row(const std::string& flag, const std::vector<std::string>& files,
-                         const RowReport& report) {
+                         const RowReport& report, const std::string& hint) {
   std::string reasons = report.input() == 0 ? "no row at all in it" : report.summary();
   for (const std::string& line : report.details()) reasons += "\n" + line;
+  if (!hint.empty()) reasons += "\n" + hint;
   throw DataError(joined(files), 0, "no usable row (" + flag + "): " + reasons);
 }
 

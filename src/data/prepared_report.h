@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "apus/data/columns.h"
 #include "apus/data/dataset.h"
 #include "apus/data/prepare.h"
+#include "apus/data/row_notes.h"
 #include "apus/data/rows_report.h"
 #include "data/row_file.h"
 
@@ -35,9 +38,35 @@ class DropLog final {
   struct Kind {
     int64_t count = 0;
     std::string code;
-    std::vector<std::pair<RowPlace, std::string>> examples;  // place, detail
+    struct Example {
+      RowPlace place;
+      std::string detail;
+      int64_t element = 0;
+    };
+    std::vector<Example> examples;
   };
   std::map<std::string, Kind> kinds_;
+};
+
+/// What should be known about rows that are used, counted over all of them.
+class NoteLog final {
+ public:
+  /// Counts a row.
+  void add(const RowNotes& notes);
+  /// Counts the rows of another log, too.
+  void add(const NoteLog& other);
+  /// One warning for each kind of note, and one for the keys of `columns` that no row has.
+  std::vector<std::string> warnings(const ColumnMap& columns) const;
+
+  nlohmann::json to_json() const;
+  /// Throws:  nlohmann's exceptions for anything that to_json did not make.
+  static NoteLog from_json(const nlohmann::json& json);
+
+ private:
+  int64_t leaving_tools_out_ = 0;
+  int64_t quoting_arguments_ = 0;
+  int64_t with_equal_answers_ = 0;
+  std::set<std::string> renamed_;
 };
 
 /// What a file of prepared rows says about them beside the rows.
@@ -47,6 +76,7 @@ struct PreparedDescription {
   std::string note;
   std::vector<int64_t> rows_read;  ///< from each file
   DropLog dropped;
+  NoteLog notes;
 
   std::string text() const;
   /// Throws:  DataError naming `file` if the text is no description.
@@ -59,8 +89,12 @@ RowReport report_of(const RowFile& file, const DropLog& dropped, const std::vect
 /// Says what became of the rows: a line of counts, one for each kind of problem and its examples.
 void log_report(const std::vector<std::string>& files, const RowReport& report, Logger& logger);
 
-/// Throws the DataError that says why no row is left.
+/// Warns of what the notes tell.
+void log_notes(const std::vector<std::string>& files, const NoteLog& notes, const ColumnMap& columns,
+               Logger& logger);
+
+/// Throws the DataError that says why no row is left; `hint` (may be empty) is its last line.
 [[noreturn]] void throw_no_usable_row(const std::string& flag, const std::vector<std::string>& files,
-                                      const RowReport& report);
+                                      const RowReport& report, const std::string& hint);
 
 }  // namespace apus::data

@@ -14,7 +14,8 @@ inline RowEncode<DpoRow> dpo_row_encoder(std::shared_ptr<const DpoEncoder> encod
                                          const RowReadOptions& read) {
   return
       [encoder = std::move(encoder), length = read.max_length, how = read.truncation](std::string_view text) {
-        EncodedRow<DpoRow> encoded{.row = encoder->encode_line(text)};
+        EncodedRow<DpoRow> encoded;
+        encoded.row = encoder->encode_line(text, encoded.notes);
         encoded.truncated = fit_dpo_row(encoded.row, length, how) == RowFit::kTruncated;
         return encoded;
       };
@@ -25,7 +26,8 @@ inline RowEncode<SftRow> sft_row_encoder(std::shared_ptr<const SftEncoder> encod
                                          const RowReadOptions& read) {
   return
       [encoder = std::move(encoder), length = read.max_length, how = read.truncation](std::string_view text) {
-        EncodedRow<SftRow> encoded{.row = encoder->encode_line(text)};
+        EncodedRow<SftRow> encoded;
+        encoded.row = encoder->encode_line(text, encoded.notes);
         encoded.truncated = fit_sft_row(encoded.row, length, how) == RowFit::kTruncated;
         return encoded;
       };

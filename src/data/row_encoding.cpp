@@ -87,7 +87,11 @@ std::optional<ChatTemplate> chat_template_of(const TokenizerFolder& folder) {
   if (!folder.chat_template) return std::nullopt;
   SpecialTokens tokens{folder.config.bos_token, folder.config.eos_token, folder.config.pad_token,
                        folder.config.unk_token};
-  return ChatTemplate(JinjaTemplate::parse(*folder.chat_template, "chat_template"), std::move(tokens));
+  const bool is_as_read = folder.chat_template == folder.config.chat_template();
+  const bool has_source = is_as_read && !folder.chat_template_source.empty();
+  return ChatTemplate(
+      JinjaTemplate::parse(*folder.chat_template, has_source ? folder.chat_template_source : "chat_template"),
+      std::move(tokens));
 }
 
 std::vector<int32_t> row_tokens(const Tokenizer& tokenizer, const std::string& text, EncodeOptions options) {

@@ -43,6 +43,7 @@ std::optional<FileBlock> RowFiles::next() {
     current_.emplace(sources_[static_cast<size_t>(++file_)], stream_options());
   }
   block.file = file_;
+  if (current_->layout() == RowLayout::kArray) block.first_element = current_->rows() - block.rows.size() + 1;
   rows_read_[static_cast<size_t>(file_)] += block.rows.size();
   return block;
 }

@@ -17,6 +17,8 @@ namespace apus::data {
 /// Rows of one of several files.
 struct FileBlock {
   int32_t file = 0;
+  /// 1-based number of the first row in the file's array; 0 where the file is none, and lines tell enough.
+  int64_t first_element = 0;
   RowBlock rows;
 };
 

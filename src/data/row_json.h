@@ -25,6 +25,9 @@ nlohmann::ordered_json take_value(nlohmann::ordered_json& object, std::string_vi
 /// "a list", "an object", "a string", "null", ...
 std::string type_text(const nlohmann::ordered_json& value);
 
+/// Why an object has no value under a key: "missing key 'x'", or "key 'x' is null".
+std::string absence_text(const nlohmann::ordered_json& object, const std::string& key);
+
 /// The keys of an object, "nothing" where there are none.
 std::string keys_of(const nlohmann::ordered_json& object);
 

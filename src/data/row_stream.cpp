@@ -34,7 +34,11 @@ constexpr Refused kRefused[] = {
     {"\xFE\xFF", "UTF-16 text is not read; convert it with: iconv -f UTF-16 -t UTF-8"},
 };
 
-/// The file, which must be there and be no folder.
+/// The magic of a tar archive, and where it stands in it.
+constexpr std::string_view kTarMagic = "ustar";
+constexpr size_t kTarMagicAt = 257;
+
+/// The file, which must be there and be a regular one.
 const std::filesystem::path& existing(const std::filesystem::path& path, std::string_view flag) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
@@ -45,6 +49,9 @@ const std::filesystem::path& existing(const std::filesystem::path& path, std::st
                        path.is_relative() ? std::filesystem::current_path(error).string() + ")" : ""));
   APUS_CHECK(!std::filesystem::is_directory(status), NotSupported, path.string(), ": ", flag,
              " names a folder; name the files of rows in it");
+  APUS_CHECK(std::filesystem::is_regular_file(status), NotSupported, path.string(), ": ", flag,
+             " needs a regular file, as rows are read more than once; write what comes from a pipe or device "
+             "to a file first");
   return path;
 }
 
@@ -129,6 +136,8 @@ struct RowStream::State {
   void refuse_others(const std::filesystem::path& path) const {
     for (const Refused& refused : kRefused)
       APUS_CHECK(!rest.starts_with(refused.magic), NotSupported, name, ": ", refused.what);
+    APUS_CHECK(rest.size() <= kTarMagicAt || !rest.substr(kTarMagicAt).starts_with(kTarMagic), NotSupported,
+               name, ": a tar archive is not read; unpack it with tar -xf");
     const size_t start = rest.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
     const bool is_json = start != std::string_view::npos && (rest[start] == '{' || rest[start] == '[');
     const std::string extension = inner_extension(path);

@@ -24,6 +24,11 @@ std::string RowProblem::message() const {
   return detail.empty() ? kind : kind + ": " + detail;
 }
 
+std::string row_place_text(const std::string& file, int64_t line, int64_t element) {
+  const std::string place = file + ":" + std::to_string(line);
+  return element == 0 ? place : place + " (element " + std::to_string(element) + ")";
+}
+
 RowRefused::RowRefused(RowProblem problem) : Error(problem.message()), problem_(std::move(problem)) {}
 RowRefused::~RowRefused() = default;
 
@@ -32,7 +37,7 @@ void RowReport::add_dropped(const std::string& file, int64_t line, const RowProb
   ++reason.count;
   reason.code = problem.code;
   if (reason.examples.size() < kMaxExamples)
-    reason.examples.push_back(file + ":" + std::to_string(line) + ": " + problem.message());
+    reason.examples.push_back(row_place_text(file, line, problem.element) + ": " + problem.message());
 }
 
 int64_t RowReport::dropped() const {

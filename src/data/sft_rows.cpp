@@ -5,11 +5,13 @@
 
 #include "apus/base/error.h"
 #include "apus/data/conversation.h"
+#include "apus/data/row_notes.h"
 #include "apus/data/rows_report.h"
 #include "data/row_encoding.h"
 #include "data/row_json.h"
 #include "data/row_renderer.h"
 #include "data/token_labels.h"
+#include "data/tool_notes.h"
 #include "data/turn_marks.h"
 #include "data/turn_spans.h"
 
@@ -37,22 +39,35 @@ std::vector<float> turn_weights(const Conversation& conversation, const std::vec
   return weights;
 }
 
+/// Notes calls and tools that the text lacks; each turn's calls must stand in its own span, where it has one.
+void note_text(const Conversation& conversation, std::string_view text, const std::vector<LabelSpan>& spans,
+               RowNotes& notes) {
+  note_tools(conversation.tools, text, notes);
+  const std::vector<size_t> turns = turns_of(conversation);
+  for (size_t k = 0; k < turns.size(); ++k) {
+    const bool has_span = spans.size() == turns.size();
+    const std::string_view part =
+        has_span ? text.substr(spans[k].begin, spans[k].end - spans[k].begin) : text;
+    note_calls(conversation.messages[turns[k]], part, notes);
+  }
+}
+
 bool gives_weights(const Conversation& conversation) {
   return std::ranges::any_of(conversation.weights, &TurnWeight::is_given);
 }
 
-std::string rule_of(const SftEncodeOptions& options, const std::optional<ChatTemplate>& chat) {
-  const std::string texts = "texts are trained whole, with eos at their end";
+std::string rule_of(const SftEncodeOptions& options, const std::optional<ChatTemplate>& chat, bool has_eos) {
+  const std::string texts =
+      has_eos ? "texts are trained whole, with eos at their end" : "texts are trained whole";
   if (options.task == SftTask::kPretrain) return texts;
   if (!chat) return texts + "; conversations are refused, as the tokenizer has no chat template";
   if (options.loss_scale == LossScale::kAll)
-    return "conversations go through the chat template and are trained whole; " + texts;
+    return "conversations go through the chat template and are trained whole";
   const std::string turns =
       options.loss_scale == LossScale::kLastRound ? "the last answer is" : "the assistant's turns are";
   return "conversations go through the chat template; " + turns + " trained, found " +
-         (chat->jinja().has_generation_blocks() ? "by its generation blocks; "
-                                                : "by rendering what stands before and through each; ") +
-         texts;
+         (chat->jinja().has_generation_blocks() ? "by its generation blocks"
+                                                : "by rendering what stands before and through each");
 }
 
 }  // namespace
@@ -69,7 +84,7 @@ struct SftEncoder::State {
 
   SftRow encode_text(const std::string& text, float weight) const;
   SftRow encode_pretrain(const Conversation& conversation) const;
-  SftRow encode_chat(const Conversation& conversation) const;
+  SftRow encode_chat(const Conversation& conversation, RowNotes& notes) const;
   RowRenderer renderer(const Conversation& conversation) const {
     return {*chat, conversation.tools, options.template_kwargs, options.clock};
   }
@@ -91,7 +106,7 @@ SftEncoder::State::State(TokenizerFolder given_folder, SftEncodeOptions given_op
   if (options.task == SftTask::kChat) chat = chat_template_of(folder);
   APUS_CHECK(!options.system || chat, ConfigError, "--system needs a chat template to put it in, but ",
              options.task == SftTask::kPretrain ? "pre-training uses none" : "the tokenizer has none");
-  rule = rule_of(options, chat);
+  rule = rule_of(options, chat, folder.eos_id.has_value());
   if (!folder.eos_id) warnings.push_back("the tokenizer has no eos token: texts do not end in one");
   if (!chat) return;
   marks = learn_turn_marks(*chat, options.template_kwargs, options.clock);
@@ -161,15 +176,18 @@ std::string SftEncoder::State::render_turns(const Conversation& conversation,
   return std::move(rendered.text);
 }
 
-SftRow SftEncoder::State::encode_chat(const Conversation& conversation) const {
+SftRow SftEncoder::State::encode_chat(const Conversation& conversation, RowNotes& notes) const {
   std::vector<LabelSpan> spans;
   if (options.loss_scale == LossScale::kAll && !gives_weights(conversation)) {
     RowRenderer rows = renderer(conversation);
     for (const Json& message : conversation.messages) rows.add(message);
-    return label_all(placed_tokens(*folder.tokenizer, rows.render().text).ids, 1.0f);
+    const std::string whole = rows.render().text;
+    note_text(conversation, whole, spans, notes);
+    return label_all(placed_tokens(*folder.tokenizer, whole).ids, 1.0f);
   }
   const std::string text = chat->jinja().has_generation_blocks() ? render_blocks(conversation, spans)
                                                                  : render_turns(conversation, spans);
+  note_text(conversation, text, spans, notes);
   const float elsewhere = options.loss_scale == LossScale::kAll ? 1.0f : 0.0f;
   return label_spans(placed_tokens(*folder.tokenizer, text), spans, elsewhere);
 }
@@ -188,18 +206,28 @@ const std::vector<std::string>& SftEncoder::warnings() const {
 }
 
 SftRow SftEncoder::encode_line(std::string_view text) const {
+  RowNotes notes;
+  return encode_line(text, notes);
+}
+
+SftRow SftEncoder::encode_line(std::string_view text, RowNotes& notes) const {
   Json row = parse_row(text);
-  state_->options.columns.apply(row);
-  return this->encode(make_conversation(std::move(row)));
+  notes.renamed = state_->options.columns.apply(row);
+  return this->encode(make_conversation(std::move(row)), notes);
 }
 
 SftRow SftEncoder::encode(Conversation conversation) const {
+  RowNotes notes;
+  return this->encode(std::move(conversation), notes);
+}
+
+SftRow SftEncoder::encode(Conversation conversation, RowNotes& notes) const {
   if (conversation.text) return state_->encode_text(*conversation.text, 1.0f);
   if (state_->options.task == SftTask::kPretrain) return state_->encode_pretrain(conversation);
   if (!state_->chat)
     refuse_row("no_template", "conversations need a chat template", "the tokenizer has none");
   if (state_->options.system) set_system(conversation, *state_->options.system);
-  return state_->encode_chat(conversation);
+  return state_->encode_chat(conversation, notes);
 }
 
 }  // namespace apus::data

@@ -47,10 +47,15 @@ TemporaryFile TemporaryFile::in_memory() {
 }
 
 TemporaryFile TemporaryFile::anywhere(Logger& logger) {
+  const auto warn = [&](const FileError& error) {
+    logger.warning(std::string(error.what()) + "; rows are kept in memory (TMPDIR names another folder)");
+  };
   try {
     return in_folder(std::filesystem::temp_directory_path());
-  } catch (const std::exception& error) {
-    logger.warning(std::string(error.what()) + "; rows are kept in memory (TMPDIR names another folder)");
+  } catch (const std::filesystem::filesystem_error& error) {
+    warn(FileError("create a temporary file in", error.path1(), error.code().value()));
+  } catch (const FileError& error) {
+    warn(error);
   }
   return in_memory();
 }

@@ -190,6 +190,10 @@ TokenizerFolder load_tokenizer_folder(const std::filesystem::path& folder) {
   loaded.eos_id = resolve(loaded, loaded.config.eos_token, "eos_token", folder);
   loaded.pad_id = resolve(loaded, loaded.config.pad_token, "pad_token", folder);
   loaded.chat_template = loaded.config.chat_template();
+  const fs::path own_file = folder / "chat_template.jinja";
+  loaded.chat_template_source = fs::is_regular_file(own_file)
+                                    ? own_file.string()
+                                    : "chat_template of " + (folder / "tokenizer_config.json").string();
   return loaded;
 }
 

@@ -4,6 +4,7 @@
 
 #include "data/jinja_unicode.h"
 #include "data/row_json.h"
+#include "data/tool_notes.h"
 
 namespace apus::data {
 namespace {
@@ -51,19 +52,6 @@ bool span_holds_content(std::string_view span, const Json& message) {
   return span.find(jinja::strip(rest, jinja::Side::kBoth)) != std::string_view::npos;
 }
 
-bool span_holds_calls(std::string_view span, const Json& message) {
-  const Json* calls = find_value(message, "tool_calls");
-  if (!calls || !calls->is_array()) return true;
-  for (const Json& call : *calls) {
-    if (!call.is_object()) continue;
-    const Json* function = find_value(call, "function");
-    const Json* name = find_value(function && function->is_object() ? *function : call, "name");
-    if (name && name->is_string() && span.find(name->get_ref<const std::string&>()) == std::string_view::npos)
-      return false;
-  }
-  return true;
-}
-
 /// Finds one turn after another in a text.
 class TurnLocator {
  public:
@@ -92,7 +80,7 @@ class TurnLocator {
   void require_own_text(const RenderedTurns::Turn& turn, const TurnSpan& span) const {
     const std::string_view found = text_.substr(span.begin, span.end - span.begin);
     const Json& message = conversation_.messages[turn.message];
-    if (!span_holds_content(found, message) || !span_holds_calls(found, message))
+    if (!span_holds_content(found, message) || !holds_calls(found, message))
       fail(turn, "its content is not where its header is");
   }
 

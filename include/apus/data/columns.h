@@ -27,9 +27,17 @@ class APUS_API ColumnMap final {
   /// Whether nothing is renamed.
   bool empty() const { return names_.empty(); }
 
-  /// Renames the keys of a row, keeping their order. Keys that the row lacks are no error: rows may differ.
+  /// Renames the keys of a row, keeping their order, and returns those that it renamed, as the file spells
+  /// them. Keys that the row lacks are no error: rows may differ.
   /// Throws:  RowRefused (column_collision) if the row has the new key already, unless that is renamed too.
-  void apply(nlohmann::ordered_json& row) const;
+  std::vector<std::string> apply(nlohmann::ordered_json& row) const;
+
+  /// The keys of the file that are renamed, sorted.
+  std::vector<std::string> keys() const;
+
+  /// For a row of no known shape, as the file has it: a sentence if the map seems to be the wrong way round,
+  /// that is if the row has none of the keys that are renamed, but one that they become. "" otherwise.
+  std::string inversion_hint(const nlohmann::ordered_json& row) const;
 
   /// The map as one line of JSON, keys sorted; "" if it is empty. For messages and fingerprints.
   std::string text() const;

@@ -20,6 +20,7 @@ class Clock;
 namespace apus::data {
 
 struct DpoExample;
+struct RowNotes;
 
 /// How strings and conversations become tokens.
 struct DpoEncodeOptions {
@@ -66,12 +67,18 @@ class APUS_API DpoEncoder final {
   ///          the template needs what this build lacks.
   DpoRow encode_line(std::string_view text) const;
 
+  /// The same; adds to `notes` what should be known about the row.
+  DpoRow encode_line(std::string_view text, RowNotes& notes) const;
+
   /// The same for a row that is already taken apart.
   DpoRow encode(const DpoExample& example) const;
 
+  /// As above.
+  DpoRow encode(const DpoExample& example, RowNotes& notes) const;
+
  private:
   DpoRow encode_raw(const DpoExample& example) const;
-  DpoRow encode_conversation(const DpoExample& example) const;
+  DpoRow encode_conversation(const DpoExample& example, RowNotes& notes) const;
 
   TokenizerFolder folder_;
   DpoEncodeOptions options_;

@@ -10,6 +10,7 @@
 namespace apus::data {
 
 class ColumnMap;
+struct RowNotes;
 
 /// A preference row, whatever shape it had in its file: prompt, chosen and rejected are either all strings,
 /// or all lists of messages ({"role", "content", ...}; further keys reach the chat template as they are).
@@ -38,7 +39,7 @@ struct APUS_API DpoExample {
 ///   (where they share nothing, the string is asked by the user).
 /// - {"messages", "rejected_response"}: the last message, an assistant's, is the chosen answer.
 /// - {"messages", "rejected_messages"}: two whole conversations, as above.
-///   In both, "messages" may have any other shape of conversation.h.
+///   In both, "messages" may have any other shape of conversation.h; a row with both is refused.
 /// Optionally "system", "tools" and "margin". Roles and calls of tools are as in conversation.h; `loss` and
 /// `loss_scale` mean nothing in a prompt. Keys that have no meaning for DPO are passed over.
 /// Throws:  RowRefused: bad_json (with the column), unknown_form, empty_answer, bad_answer, bad_margin,
@@ -48,5 +49,8 @@ APUS_API DpoExample parse_dpo_example(std::string_view text);
 
 /// The same after renaming the row's keys.
 APUS_API DpoExample parse_dpo_example(std::string_view text, const ColumnMap& columns);
+
+/// The same; notes the keys that were renamed.
+APUS_API DpoExample parse_dpo_example(std::string_view text, const ColumnMap& columns, RowNotes& notes);
 
 }  // namespace apus::data

@@ -21,10 +21,15 @@ struct APUS_API RowProblem {
   /// A name for programs that never changes, e.g. "too_long"; a kind has one code, several kinds may
   /// share one. The list stands in docs/troubleshooting.md.
   std::string code = {};
+  /// 1-based number of the row where its file is a JSON array, whose lines may tell nothing; 0 elsewhere.
+  int64_t element = 0;
 
   /// "kind: detail", or the kind alone.
   std::string message() const;
 };
+
+/// Where a row stands, for messages: "FILE:LINE", with " (element N)" behind it unless that is 0.
+APUS_API std::string row_place_text(const std::string& file, int64_t line, int64_t element);
 
 /// A row is refused. Whoever reads the file counts it, or, under `strict`, turns it into a DataError with the
 /// same message.

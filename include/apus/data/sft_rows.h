@@ -21,6 +21,7 @@ class Clock;
 namespace apus::data {
 
 struct Conversation;
+struct RowNotes;
 
 /// What is made of a row of text.
 enum class SftTask {
@@ -79,8 +80,14 @@ class APUS_API SftEncoder final {
   ///          needs what this build lacks.
   SftRow encode_line(std::string_view text) const;
 
+  /// The same; adds to `notes` what should be known about the row.
+  SftRow encode_line(std::string_view text, RowNotes& notes) const;
+
   /// The same for a row that is already taken apart.
   SftRow encode(Conversation conversation) const;
+
+  /// As above.
+  SftRow encode(Conversation conversation, RowNotes& notes) const;
 
   /// One sentence for the log: what becomes of conversations and how their turns are found.
   const std::string& rule_text() const;

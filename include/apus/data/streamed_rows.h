@@ -8,17 +8,19 @@
 
 #include "apus/base/api.h"
 #include "apus/data/prepare.h"
+#include "apus/data/row_notes.h"
 #include "apus/data/rows.h"
 #include "apus/data/rows_report.h"
 #include "apus/data/shuffle_buffer.h"
 
 namespace apus::data {
 
-/// A row in tokens, and whether it was cut to max_length.
+/// A row in tokens, whether it was cut to max_length, and what should be known about it.
 template <typename Row>
 struct EncodedRow {
   Row row = {};
   bool truncated = false;
+  RowNotes notes = {};
 };
 
 /// Makes tokens of the text of one row. Called from several threads at once; throws RowRefused for a row that

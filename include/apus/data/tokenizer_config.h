@@ -57,6 +57,8 @@ struct APUS_API TokenizerFolder {
   std::optional<int32_t> pad_id;
   /// The default chat template, if the folder has one.
   std::optional<std::string> chat_template;
+  /// Where that was read, for messages; empty where it comes from elsewhere.
+  std::string chat_template_source = {};
 };
 
 /// Loads the tokenizer of a model's folder: tokenizer.json, or where that is missing the SentencePiece model

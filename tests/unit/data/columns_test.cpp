@@ -56,6 +56,24 @@ TEST(ColumnMap, NamesFlagAndKeyOfABadMap) {
             std::string::npos);
 }
 
+TEST(ColumnMap, SaysWhichKeysItFound) {
+  auto row = nlohmann::ordered_json::parse(R"({"answer": "a", "id": 3})");
+  const ColumnMap map = ColumnMap::parse(R"({"question": "query", "answer": "response"})");
+  EXPECT_EQ(map.apply(row), std::vector<std::string>{"answer"});
+  EXPECT_EQ(map.keys(), (std::vector<std::string>{"answer", "question"}));
+  EXPECT_TRUE(ColumnMap().apply(row).empty());
+}
+
+TEST(ColumnMap, TellsWhereItIsTheWrongWayRound) {
+  const ColumnMap map = ColumnMap::parse(R"({"query": "question", "response": "answer"})");
+  EXPECT_EQ(map.inversion_hint(nlohmann::ordered_json::parse(R"({"question": "q", "answer": "a"})")),
+            "--columns is the wrong way round: it maps the file's key to our key, so give "
+            R"({"answer":"response","question":"query"})");
+  EXPECT_EQ(map.inversion_hint(nlohmann::ordered_json::parse(R"({"question": "q", "query": "a"})")), "");
+  EXPECT_EQ(map.inversion_hint(nlohmann::ordered_json::parse(R"({"foo": "q"})")), "");
+  EXPECT_EQ(ColumnMap().inversion_hint(nlohmann::ordered_json::parse(R"({"foo": "q"})")), "");
+}
+
 TEST(ColumnMap, TellsItselfInOneFormWhateverTheOrder) {
   EXPECT_EQ(ColumnMap().text(), "");
   EXPECT_TRUE(ColumnMap::parse("{}").empty());

@@ -119,6 +119,36 @@ TEST(MakeConversation, RefusesRowsOfNoShape) {
   EXPECT_EQ(code_of(R"({"query": "a", "response": "b", "images": ["x.png"]})"), "not_supported");
 }
 
+TEST(MakeConversation, NamesTheKeysThatTheRowHas) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"response": "only"})", "missing_content | missing key 'query': has: response"},
+      {R"({"prompt": "p", "response": "a"})", "missing_content | missing key 'query': has: prompt, response"},
+      {R"({"query": "q", "response": null})",
+       "missing_content | key 'response' is null: has: query, response"},
+      {R"({"query": "q", "response": ["a"]})",
+       "bad_content | wrong type: response is a list, expected a string"},
+      {R"({"query": 7, "response": "a"})", "bad_content | wrong type: query is a number, expected a string"},
+      {R"({"instruction": "q"})", "missing_content | missing key 'output': has: instruction"},
+      {R"({"instruction": "q", "output": {}})",
+       "bad_content | wrong type: output is an object, expected a string"},
+      {R"({"query": "q", "response": "a", "history": [["a", "b"], ["c"]]})",
+       "bad_history | history that cannot be read: history[1] is a list of 1, expected [[user, assistant], "
+       "...]"},
+      {R"({"query": "q", "response": "a", "history": ["x"]})",
+       "bad_history | history that cannot be read: history[0] is a string, expected [[user, assistant], "
+       "...]"},
+      {R"({"query": "q", "response": "a", "history": [["a", 3]]})",
+       "bad_content | wrong type: history[0][1] is a number, expected a string"},
+      {R"({"query": "q", "response": "a", "history": [[null, "b"]]})",
+       "missing_content | history that cannot be read: history[0][0] is null, expected a string"},
+      {R"({"messages": [{"role": "user", "content": null}]})",
+       "missing_content | key 'content' is null: messages[0] has: role, content"},
+      {R"({"messages": [{"role": null, "content": "a"}]})",
+       "unknown_role | key 'role' is null: messages[0] has: role, content"},
+  };
+  for (const auto& [row, expected] : cases) EXPECT_EQ(refusal(row), expected);
+}
+
 TEST(SetSystem, PutsATextBeforeMessagesThatHaveNone) {
   Conversation conversation = made(R"({"query": "a", "response": "b"})");
   set_system(conversation, "");

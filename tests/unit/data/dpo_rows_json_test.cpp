@@ -49,10 +49,29 @@ TEST(DpoRowsJson, GivesTheColumnOfBrokenJson) {
   EXPECT_EQ(refusal("17"), "no JSON object: the row is a number, expected an object");
 }
 
+TEST(DpoRowsJson, RefusesTwoRejectedAnswers) {
+  const std::string messages =
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], )";
+  EXPECT_EQ(refusal(messages + R"("rejected_response": "b", "rejected_messages": [{"role": "user", )"
+                               R"("content": "q"}, {"role": "assistant", "content": "c"}]})"),
+            "two rejected answers: rejected_response stands beside rejected_messages; keep one of them");
+  EXPECT_EQ(parse_dpo_example(messages + R"("rejected_response": "b", "rejected_messages": null})")
+                .rejected[0]["content"],
+            "b");
+}
+
+TEST(DpoRowsJson, TellsNumbersAndLayoutsThatJsonLinesDoNotHave) {
+  EXPECT_EQ(refusal(R"({"prompt": "p", "chosen": "a", "rejected": "b", "margin": 1e400})"),
+            "broken JSON: the number 1e400 is too large; numbers must be below 1.8e308");
+  for (const char* first : {"{", "{\"data\": [", R"({"prompt": "p",)"})
+    EXPECT_TRUE(refusal(first).ends_with("; expected one object a line, or an array of objects")) << first;
+  EXPECT_FALSE(refusal(R"({"prompt": "p")").ends_with("objects"));
+}
+
 TEST(DpoRowsJson, NamesAMissingKeyAndThoseThatAreThere) {
   EXPECT_EQ(refusal(R"({"prompt": "p", "chosen": "a"})"), "missing key 'rejected': has: prompt, chosen");
   EXPECT_EQ(refusal(R"({"prompt": "p", "chosen": null, "rejected": "b"})"),
-            "missing key 'chosen': has: prompt, chosen, rejected");
+            "key 'chosen' is null: has: prompt, chosen, rejected");
   EXPECT_EQ(refusal(R"({"chosen": "a", "rejected": "b"})"), "missing key 'prompt': has: chosen, rejected");
   EXPECT_TRUE(
       refusal("{}").starts_with("no preference row: has: nothing; expected prompt, chosen and rejected"));

@@ -246,7 +246,86 @@ TEST_F(PrepareDpo, ATemplateThatAsksForTheDayIsCachedForTheDay) {
   EXPECT_FALSE(is_cached(dated, options));
 }
 
+TEST_F(PrepareDpo, WarnsOfPairsThatTeachNothingAndOfKeysThatNoRowHas) {
+  DpoPrepareOptions options = options_for(
+      {write("a.jsonl", good_lines(2) + pair_line("p", "same", "same") + pair_line("q", "b", "b"))});
+  options.encode.columns = ColumnMap::parse(R"({"questoin": "prompt"})");
+  options.read.cache_folder = folder() / "cache";
+  for (const char* run : {"prepared", "cached"}) {
+    CaptureLogger logger;
+    EXPECT_EQ(prepare_dpo(tokenizer(), options, logger)->size(), 4);
+    EXPECT_TRUE(logger.contains("a.jsonl: 2 pairs have the same tokens as chosen and rejected")) << run;
+    EXPECT_TRUE(logger.contains("no row that is used has a key that --columns renames: 'questoin'")) << run;
+  }
+}
+
+TEST_F(PrepareDpo, NamesTheElementOfAnArrayOnOneLine) {
+  const std::string good = R"({"prompt": "p", "chosen": "a", "rejected": "b"})";
+  DpoPrepareOptions options =
+      options_for({write("a.json", "[" + good + ", " + good + R"(, {"prompt": "p", "chosen": "a"}])")});
+  const std::string message =
+      options.read.files[0] + ":1 (element 3): missing key 'rejected': has: prompt, chosen";
+  EXPECT_EQ(prepared(options)->origin().report.reasons().begin()->second.examples.at(0), message);
+  options.read.strict = true;
+  EXPECT_EQ(message_of<DataError>([&] { prepared(options); }), message);
+}
+
+TEST_F(PrepareDpo, WarnsOfCallsThatTheTemplateDoesNotPrint) {
+  TokenizerFolder folder = tokenizer();
+  folder.chat_template = "{% for m in messages %}{{ m.role ~ ':' ~ m.content ~ '\n' }}{% endfor %}";
+  DpoPrepareOptions options = options_for({write(
+      "a.jsonl",
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", )"
+      R"("tool_calls": [{"function": {"name": "get_weather", "arguments": {}}}]}], "rejected_response": "b"})"
+      "\n"
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], )"
+      R"("tools": [{"name": "get_time"}], "rejected_response": "b"})"
+      "\n"
+      R"({"prompt": "p", "chosen": "a", "rejected": "b"})")});
+  options.encode.use_chat_template = true;
+  CaptureLogger logger;
+  EXPECT_EQ(prepare_dpo(folder, options, logger)->size(), 3);
+  EXPECT_TRUE(logger.contains("2 rows hold tool calls or tools that the chat template does not print"));
+}
+
 using PrepareSft = RowsTest;
+
+TEST_F(PrepareSft, WarnsOnceOfCallsThatTheTemplateDropsOrQuotes) {
+  TokenizerFolder folder = tokenizer();
+  const std::string call = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", )"
+                           R"("content": "", "tool_calls": [{"function": {"name": "get_weather", )"
+                           R"("arguments": )";
+  const std::string path =
+      write("a.jsonl", call + R"("{\"x\": 1}"}}]}]})" + "\n" + call + R"({"x": 1}}}]}]})" + "\n" +
+                           R"({"query": "q", "response": "a"})" + "\n");
+  const std::string turn = "{{ '<|im_start|>' ~ m.role ~ '\n' ~ m.content }}";
+  const std::string end =
+      "{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}"
+      "{{ '<|im_start|>assistant\n' }}{% endif %}";
+  const std::string calls =
+      "{% for c in m.tool_calls or [] %}{{ c.function.name ~ ' ' ~ "
+      "(c.function.arguments | tojson) }}{% endfor %}";
+  const SftPrepareOptions options{.read = {.files = {path}}};
+  CaptureLogger dropping, quoting;
+  folder.chat_template = "{% for m in messages %}" + turn + end;
+  EXPECT_EQ(prepare_sft(folder, options, dropping)->size(), 3);
+  EXPECT_TRUE(dropping.contains("a.jsonl: 2 rows hold tool calls or tools that the chat template does not"));
+  folder.chat_template = "{% for m in messages %}" + turn + calls + end;
+  EXPECT_EQ(prepare_sft(folder, options, quoting)->size(), 3);
+  EXPECT_FALSE(quoting.contains("does not print"));
+  EXPECT_TRUE(quoting.contains("a.jsonl: 1 row holds tool calls whose arguments are a JSON string"));
+}
+
+TEST_F(PrepareSft, SaysWhereColumnsAreTheWrongWayRound) {
+  SftPrepareOptions options{.read = {.files = {write("a.jsonl", R"({"question": "q", "answer": "a"})")}}};
+  options.encode.columns = ColumnMap::parse(R"({"query": "question", "response": "answer"})");
+  NullLogger logger;
+  const std::string message = message_of<DataError>([&] { prepare_sft(tokenizer(), options, logger); });
+  EXPECT_TRUE(
+      message.ends_with("\n--columns is the wrong way round: it maps the file's key to our key, so give "
+                        R"({"answer":"response","question":"query"})"))
+      << message;
+}
 
 TEST_F(PrepareSft, PreparesConversationsOnceAndTakesThemFromTheCache) {
   const std::string path = write(

@@ -30,7 +30,7 @@ TEST_F(PrepareTokenRows, GivesTheReasonOfEachBadRow) {
       {"{", "broken JSON: column 2"},
       {"[]", "wrong type: the row is array, expected an object"},
       {R"({"labels": [1]})", "missing key 'input_ids': has: labels"},
-      {R"({"input_ids": [1, 2], "labels": null})", "missing key 'labels': has: input_ids, labels"},
+      {R"({"input_ids": [1, 2], "labels": null})", "key 'labels' is null: has: input_ids, labels"},
       {R"({"input_ids": "x", "labels": [1]})",
        "wrong type: input_ids is string, expected a list of whole numbers"},
       {R"({"input_ids": [1, 2.5], "labels": [1, 2]})",

@@ -21,6 +21,17 @@ std::shared_ptr<const Tokenizer> tokenizer_with(const std::string& parts, const 
                               "test");
 }
 
+TEST(ChatTemplateOf, NamesTheFileOfATemplateThatCannotBeRead) {
+  TokenizerFolder folder = load_tokenizer_folder(APUS_SOURCE_DIR "/tests/data/cases/dpo/tokenizer");
+  ASSERT_FALSE(folder.chat_template_source.empty());
+  folder.chat_template = folder.config.chat_templates["default"] = "{% if %}";
+  const auto error = [&] { return message_of<JinjaError>([&] { chat_template_of(folder); }); };
+  EXPECT_TRUE(error().starts_with(folder.chat_template_source + ":1: ")) << error();
+  EXPECT_NE(error().find(APUS_SOURCE_DIR "/tests/data/cases/dpo/tokenizer/"), std::string::npos) << error();
+  folder.chat_template = "{% for %}";
+  EXPECT_TRUE(error().starts_with("chat_template:1: ")) << "not the folder's own: " << error();
+}
+
 TEST(PlacedTokens, AreBytesOfTheText) {
   const PlacedTokens placed = placed_tokens(*tokenizer_with(""), "b aé a");
   EXPECT_EQ(placed.ids, (std::vector<int32_t>{1, 3, 4, 5, 3}));

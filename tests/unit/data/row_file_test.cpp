@@ -1,5 +1,7 @@
 #include "data/row_file.h"
 
+#include <cstdlib>
+
 #include "apus/base/log.h"
 #include "tests/unit/data/support/rows_fixture.h"
 
@@ -130,6 +132,21 @@ TEST_F(RowFileTest, AFileThatIsNotFinishedLeavesNothing) {
     writer.append(records);
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder()));
+}
+
+TEST_F(RowFileTest, SaysOnceWhereNoTemporaryFileCanBeMade) {
+  const char* const before = std::getenv("TMPDIR");
+  const std::string old = before ? before : "";
+  const std::string missing = (folder() / "missing").string();
+  ::setenv("TMPDIR", missing.c_str(), 1);
+  CaptureLogger logger;
+  TemporaryFile::anywhere(logger).write(as_byte_span("abc"));
+  before ? ::setenv("TMPDIR", old.c_str(), 1) : ::unsetenv("TMPDIR");
+  ASSERT_EQ(logger.lines().size(), 1u);
+  const std::string line = logger.lines().at(0).second;
+  EXPECT_NE(line.find("cannot create a temporary file in " + missing), std::string::npos) << line;
+  EXPECT_NE(line.find("; rows are kept in memory"), std::string::npos) << line;
+  EXPECT_EQ(line.find("filesystem error"), std::string::npos) << line;
 }
 
 TEST_F(RowFileTest, TemporaryFilesLieInMemoryWhereNoFolderTakesThem) {

@@ -47,17 +47,19 @@ TEST(ArrayScanner, FindsElementsWhateverTheirKindAndWhereverPiecesEnd) {
 
 TEST(ArrayScanner, NamesTheLineWhereTheArrayIsBroken) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"[{}\n{}]", "f.json:2: broken JSON array: expected ',' or ']' behind an element, got '{'"},
-      {"[{},\n]", "f.json:2: broken JSON array: expected an element, got ']'"},
-      {"[,{}]", "f.json:1: broken JSON array: expected an element, got ','"},
-      {"[{}}", "f.json:1: broken JSON array: expected ',' or ']' behind an element, got '}'"},
-      {"[{\"a\": [1}]", "f.json:1: broken JSON array: expected ']', got '}'"},
+      {"[{}\n{}]", "f.json:2: broken JSON array (element 1): expected ',' or ']' behind an element, got '{'"},
+      {"[{},\n]", "f.json:2: broken JSON array (element 2): expected an element, got ']'"},
+      {"[,{}]", "f.json:1: broken JSON array (element 1): expected an element, got ','"},
+      {"[{}}", "f.json:1: broken JSON array (element 1): expected ',' or ']' behind an element, got '}'"},
+      {"[{\"a\": [1}]", "f.json:1: broken JSON array (element 1): expected ']', got '}'"},
       {"[{}]\n\n[{}]", "f.json:3: broken JSON array: expected nothing behind the array, got '['"},
-      {"[{},\n", "f.json:2: broken JSON array: the array has no closing ']'; was the file cut short?"},
+      {"[{},\n",
+       "f.json:2: broken JSON array (element 2): the array has no closing ']'; was the file cut short?"},
       {"[{},\n{\"a\":\n1",
-       "f.json:2: broken JSON array: the element that begins here has no end; was the file cut short?"},
+       "f.json:2: broken JSON array (element 2): the element that begins here has no end; was the file cut "
+       "short?"},
       {"[" + std::string(600, '['),
-       "f.json:1: broken JSON array: an element is nested deeper than 512 levels"},
+       "f.json:1: broken JSON array (element 1): an element is nested deeper than 512 levels"},
   };
   for (const auto& [text, message] : cases)
     for (const size_t piece : {size_t{1}, size_t{1000}})

@@ -1,5 +1,7 @@
 #include "apus/data/row_stream.h"
 
+#include <sys/stat.h>
+
 #include <functional>
 
 #include "apus/base/error.h"
@@ -38,6 +40,27 @@ TEST_F(RowStreamTest, KeepsLineNumbersOverBlankLinesMarksAndCarriageReturns) {
   EXPECT_EQ(rows_of({write("a.jsonl", "\xEF\xBB\xBF\n{1}\r\n\r\n \t\n{2}\n\n{3}"), {}}),
             (Lines{{2, "{1}"}, {5, "{2}"}, {7, "{3}"}}));
   EXPECT_EQ(rows_of({write("b.jsonl", "{1}\r"), {}}), (Lines{{1, "{1}"}}));
+}
+
+TEST_F(RowStreamTest, RefusesPipesBeforeItOpensThem) {
+  const std::string path = (folder() / "pipe").string();
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const std::string wanted =
+      ": --dataset needs a regular file, as rows are read more than once; write what comes from a pipe or "
+      "device to a file first";
+  EXPECT_EQ(message_of<NotSupported>([&] { RowStream({path, {}}); }), path + wanted);
+  EXPECT_EQ(message_of<NotSupported>([&] { RowStream({"/dev/zero", {}}); }), "/dev/zero" + wanted);
+}
+
+TEST_F(RowStreamTest, RefusesTarArchivesPackedOrNot) {
+  std::string archive = "rows.jsonl" + std::string(247, '\0') + "ustar" + std::string(250, '\0');
+  for (const auto& [name, bytes] : {std::pair("p.tar.gz", gzipped(archive)), std::pair("p.tar", archive)}) {
+    const std::string path = write(name, bytes);
+    EXPECT_EQ(message_of<NotSupported>([&] {
+                RowStream({path, {}});
+              }),
+              path + ": a tar archive is not read; unpack it with tar -xf");
+  }
 }
 
 TEST_F(RowStreamTest, AnEmptyFileHasNoRows) {

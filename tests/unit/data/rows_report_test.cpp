@@ -30,6 +30,13 @@ TEST(RowReport, SummaryNamesEveryReasonMostFrequentFirst) {
   EXPECT_EQ(RowReport().summary(), "rows: 0 read = 0 trained whole + 0 truncated + 0 dropped");
 }
 
+TEST(RowReport, NamesTheElementOfARowThatStandsInAnArray) {
+  RowReport report;
+  report.add_dropped("a.json", 1, {.kind = "broken", .detail = "so", .element = 8});
+  EXPECT_EQ(report.reasons().at("broken").examples.at(0), "a.json:1 (element 8): broken: so");
+  EXPECT_EQ(row_place_text("a.jsonl", 3, 0), "a.jsonl:3");
+}
+
 TEST(RowReport, CountsByCodeWhatSeveralKindsShare) {
   RowReport report;
   report.add_dropped("a", 1, {"empty chosen", "", "empty_answer"});
