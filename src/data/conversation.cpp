@@ -41,7 +41,6 @@ Json take_either(Json& object, std::string_view first, std::string_view second) 
 }
 
 std::string role_of_speaker(const Json& from, const std::string& where) {
-  if (from.is_null()) refuse_row("unknown_role", "missing key 'from'", "in " + where);
   if (!from.is_string())
     refuse_row("unknown_role", "unknown role", where + ".from is " + type_text(from) + ", expected a string");
   const auto& name = from.get_ref<const std::string&>();
@@ -52,8 +51,21 @@ std::string role_of_speaker(const Json& from, const std::string& where) {
                  "; expected human, gpt, system, function_call, observation or one of their other names");
 }
 
+/// Refuses an entry that lacks speaker or text, under its own names for them.
+void require_entry(const Json& entry, const std::string& where) {
+  const auto lacks = [&](const char* key) { return find_value(entry, key) == nullptr; };
+  if (lacks("from") && lacks("role"))
+    refuse_row("unknown_role", absence_text(entry, "from"), where + " has: " + keys_of(entry));
+  if (lacks("value") && lacks("content") && lacks("tool_calls"))
+    refuse_row("missing_content", absence_text(entry, "value"), where + " has: " + keys_of(entry));
+  const Json* value = find_value(entry, "value");
+  if (value && !value->is_string())
+    refuse_row("bad_content", "wrong type", where + ".value is " + type_text(*value) + ", expected a string");
+}
+
 /// {"from", "value"} as a message; further keys stay.
 Json message_of_entry(Json entry, const std::string& where) {
+  require_entry(entry, where);
   const std::string role = role_of_speaker(take_either(entry, "from", "role"), where);
   Json result = message(role.c_str(), take_either(entry, "value", "content"));
   for (auto& [key, value] : entry.items())

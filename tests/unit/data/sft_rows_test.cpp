@@ -5,6 +5,7 @@
 #include "apus/base/clock.h"
 #include "apus/base/error.h"
 #include "apus/data/conversation.h"
+#include "apus/data/row_notes.h"
 #include "apus/data/rows_report.h"
 #include "tests/unit/data/support/rows_fixture.h"
 
@@ -229,6 +230,23 @@ TEST(SftEncoder, SaysItsRule) {
   EXPECT_EQ(
       SftEncoder(folder_with(kPlain), {.task = SftTask::kPretrain}).rule_text().find("texts are trained"),
       0u);
+}
+
+TEST(SftEncoder, NotesACallWhoseNameStandsElsewhereThanInItsTurn) {
+  const std::string with_tools = "{% for t in tools or [] %}{{ t.function.name ~ '\\n' }}{% endfor %}";
+  const std::string row = R"({"tools": [{"name": "get_time"}], "messages": [{"role": "user", "content": )"
+                          R"("get_time, please"}, {"role": "assistant", "content": "", )"
+                          R"("tool_calls": [{"function": {"name": "get_time", "arguments": {}}}]}]})";
+  for (const LossScale scale : {LossScale::kDefault, LossScale::kLastRound}) {
+    RowNotes notes;
+    const SftEncoder encoder(folder_with(with_tools + kPlain), {.loss_scale = scale});
+    EXPECT_EQ(trained(encoder.encode_line(row, notes)), (Texts{"<|im_end|>"}));
+    EXPECT_TRUE(notes.leaves_tools_out);
+  }
+  RowNotes notes;
+  const SftEncoder encoder(folder_with(with_tools + kPlain), {});
+  encoder.encode_line(R"({"tools": [{"name": "get_time"}], "query": "q", "response": "a"})", notes);
+  EXPECT_FALSE(notes.leaves_tools_out);
 }
 
 }  // namespace
