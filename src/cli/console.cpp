@@ -1,6 +1,7 @@
 #include "cli/console.h"
 
 #include "apus/base/error.h"
+#include "cli/terminal.h"
 
 namespace apus::cli {
 namespace {
@@ -13,7 +14,7 @@ class RankConsole final : public Logger {
                                     .prefix = rank == 0 ? "" : detail::concat("[rank ", rank, "] ")})) {}
 
   void log(LogLevel level, std::string_view message) override {
-    (level >= LogLevel::kWarning ? error_ : out_)->log(level, message);
+    (level >= LogLevel::kWarning ? error_ : out_)->log(level, harmless(message));
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "apus/cli/flag_table.h"
 #include "cli/console.h"
 #include "cli/data_command.h"
+#include "cli/output.h"
 #include "cli/training_run.h"
 
 namespace apus::cli {
@@ -60,26 +61,26 @@ bool asks_for_help(const std::vector<std::string>& arguments) {
                      [](const std::string& word) { return word == "--help" || word == "-h"; });
 }
 
-int run_command(const Command& command, const Call& call, Logger& console) {
+int run_command(const Command& command, const Call& call) {
   if (!command.run) throw NotSupported("apus " + command.name + " is not supported yet");
   if (!asks_for_help(call.arguments)) return command.run(call);
-  console.info(help_text(command.name, command.summary, command.flags()));
+  write_output(help_text(command.name, command.summary, command.flags()));
   return 0;
 }
 
-int dispatch(const Call& call, Logger& console) {
+int dispatch(const Call& call) {
   const std::string& word = call.arguments.front();
   if (word == "--version" || word == "version") {
-    console.info(std::string("apus ") + kVersion);
+    write_output(std::string("apus ") + kVersion);
     return 0;
   }
   if (word == "--help" || word == "-h" || word == "help") {
-    console.info(usage());
+    write_output(usage());
     return 0;
   }
   std::vector<std::string> names;
   for (const Command& command : commands()) {
-    if (command.name == word) return run_command(command, call, console);
+    if (command.name == word) return run_command(command, call);
     names.push_back(command.name);
   }
   throw ConfigError(detail::concat("unknown command `", word, "`", did_you_mean(word, names),
@@ -95,13 +96,14 @@ int exit_code_of(const std::exception& error) {
 }
 
 int run_program(const std::vector<std::string>& arguments, const Environment& environment) {
+  hold_standard_streams();
   const std::shared_ptr<Logger> console = make_rank_console(0);
   if (arguments.empty()) {
     console->error(usage());
     return 2;
   }
   try {
-    return dispatch({.arguments = arguments, .environment = environment}, *console);
+    return dispatch({.arguments = arguments, .environment = environment});
   } catch (const std::exception& error) {
     console->error(error.what());
     return exit_code_of(error);
