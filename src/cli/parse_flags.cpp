@@ -28,8 +28,10 @@ const Flag& known(const FlagTable& table, std::string_view name, const std::stri
         detail::concat("--", name, " belongs to `apus launch`: apus launch --", name, " ... -- COMMAND ..."));
   }
   const std::vector<std::string> names = table.names();
-  std::string message = detail::concat("unknown flag --", name, where, did_you_mean(name, names));
-  throw ConfigError(message);
+  const auto nearest = nearest_name(name, names);
+  const std::string hint =
+      nearest ? detail::concat(" (did you mean '", where.empty() ? "--" : "", *nearest, "'?)") : "";
+  throw ConfigError(detail::concat("unknown flag --", name, where, hint));
 }
 
 bool takes_several(FlagKind kind) {

@@ -87,7 +87,7 @@ TEST_F(BadInput, NoUsableRow) {
 
 TEST_F(BadInput, FlagsThatAreWrong) {
   expect_error(run_apus(with(command(), {"--lora_rnak", "8"})), 2,
-               {"unknown flag --lora_rnak (did you mean 'lora_rank'?)"});
+               {"unknown flag --lora_rnak (did you mean '--lora_rank'?)"});
   expect_error(run_apus(instead(command(), "--learning_rate", "fast")), 2, {"--learning_rate", "'fast'"});
   expect_error(run_apus(with(command(), {"--beta", "-1"}), {{"NPROC_PER_NODE", "2"}}), 2,
                {"--beta must be positive"});

@@ -57,7 +57,7 @@ TEST_F(Torchrun, GivesTheLossesOfNprocPerNode) {
 TEST_F(Torchrun, ShowsAWrongFlagInItsReport) {
   const Outcome outcome = torchrun(4, with(job("out", 1), {"--lora_rnak", "8"}));
   EXPECT_NE(outcome.code, 0);
-  const std::string message = "unknown flag --lora_rnak (did you mean 'lora_rank'?)";
+  const std::string message = "unknown flag --lora_rnak (did you mean '--lora_rank'?)";
   EXPECT_TRUE(outcome.says(message)) << outcome.output;
   // Ranks other than 0 leave it to torchrun's report.
   const size_t first = outcome.output.find("error: " + message);

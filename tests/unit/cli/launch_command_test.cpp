@@ -9,14 +9,14 @@ TEST(LaunchCommand, NeedsACommandAndSaysWhatItCannotDo) {
             std::string::npos);
   EXPECT_NE(call({"launch", "--max_restarts=3", "--", "dpo"}).error.find("needs --restartable true"),
             std::string::npos);
-  EXPECT_NE(call({"launch", "--nproc_per_nod=3", "--", "dpo"}).error.find("did you mean 'nproc_per_node'?"),
+  EXPECT_NE(call({"launch", "--nproc_per_nod=3", "--", "dpo"}).error.find("did you mean '--nproc_per_node'?"),
             std::string::npos);
 }
 
 TEST(LaunchCommand, ChecksTheCommandBeforeStartingIt) {
   const Outcome outcome = call({"launch", "--nproc_per_node=2", "--", "dpo", "--lora_rnak", "8"});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_EQ(outcome.error, "error: unknown flag --lora_rnak (did you mean 'lora_rank'?)\n");
+  EXPECT_EQ(outcome.error, "error: unknown flag --lora_rnak (did you mean '--lora_rank'?)\n");
 }
 
 TEST(LaunchCommand, CountsAreChecked) {

@@ -99,7 +99,7 @@ TEST(ParseFlags, AliasesAreTheSameFlag) {
 
 TEST(ParseFlags, AnUnknownFlagNamesTheNearest) {
   EXPECT_EQ(refusal<ConfigError>({"--lora_rnak", "8"}),
-            "unknown flag --lora_rnak (did you mean 'lora_rank'?)");
+            "unknown flag --lora_rnak (did you mean '--lora_rank'?)");
   EXPECT_EQ(refusal<ConfigError>({"--zzzzzzzzzzzz", "8"}), "unknown flag --zzzzzzzzzzzz");
 }
 

@@ -12,7 +12,7 @@ TEST(TrainingRun, FlagsAreCheckedBeforeRanksAreStarted) {
   const Outcome outcome = call({"dpo", "--lora_rnak", "8"}, several);
   EXPECT_EQ(outcome.code, 2);
   EXPECT_EQ(outcome.out, "");
-  EXPECT_EQ(outcome.error, "error: unknown flag --lora_rnak (did you mean 'lora_rank'?)\n");
+  EXPECT_EQ(outcome.error, "error: unknown flag --lora_rnak (did you mean '--lora_rank'?)\n");
 }
 
 TEST(TrainingRun, OnlyRankZeroRepeatsAnErrorThatIsCollected) {
