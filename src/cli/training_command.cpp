@@ -78,6 +78,16 @@ void note_evaluation(const FlagValues& values, TrainingCommand& command) {
       "evaluated");
 }
 
+/// Packs lie end to end; only the flags tell whether padding_free was switched off or left alone.
+void check_packing(const FlagValues& values, const FlagTable& table, const train::DpoJobOptions& job) {
+  const FlagValue* given = values.find("padding_free");
+  const bool switched_off =
+      given != nullptr && !says_default(*table.find("padding_free"), *given) && !job.padding_free;
+  APUS_CHECK(!job.packing || !switched_off, ConfigError,
+             "--packing true and --padding_free false contradict each other: rows of a pack lie end to end, "
+             "without padding; leave one of them out");
+}
+
 }  // namespace
 
 TrainingCommand read_training_command(const FlagValues& values, const FlagTable& table) {
@@ -86,6 +96,7 @@ TrainingCommand read_training_command(const FlagValues& values, const FlagTable&
   train::visit_fields(command.job, bind);
   bind("ddp_backend", command.ddp_backend);
   bind("device_map", command.device_map);
+  check_packing(values, table, command.job);
   unify_dtypes(command.job);
   unify_resume(command.job.resume_from_checkpoint);
   const std::string no_effect = no_effect_line(values, table);

@@ -176,6 +176,18 @@ TEST(TrainingCommand, ResumeTakesBooleans) {
   EXPECT_EQ(arguments_of({"--resume_from_checkpoint", "False"}).at("resume_from_checkpoint"), "none");
 }
 
+TEST(TrainingCommand, PacksHaveNoPadding) {
+  const auto parsed = [](const Words& more) {
+    Words words = {"--model", "m", "--dataset", "a", "--packing", "true"};
+    words.insert(words.end(), more.begin(), more.end());
+    return refusal<ConfigError>([&] { parse_training_command(words); });
+  };
+  EXPECT_EQ(parsed({}), "accepted");
+  EXPECT_EQ(parsed({"--padding_free", "true"}), "accepted");
+  EXPECT_NE(parsed({"--padding_free", "false"}).find("--packing true and --padding_free false contradict"),
+            std::string::npos);
+}
+
 TEST(TrainingCommand, OtherPresetsAreRefusedByName) {
   for (const std::string preset : {"zero1", "zero3", "zero2_offload", "ds_config.json"}) {
     const auto resolve = [&] {
