@@ -4,22 +4,24 @@
 #include <iterator>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "apus/base/clock.h"
 #include "apus/base/error.h"
-#include "apus/base/file.h"
 #include "apus/base/json.h"
 #include "apus/cli/training_command.h"
 #include "apus/comm/launch_environment.h"
 #include "apus/data/data_task.h"
+#include "apus/data/dataset_source.h"
 #include "apus/train/data_look.h"
-#include "cli/console.h"
 #include "cli/data_text.h"
 #include "cli/flag_groups.h"
 #include "cli/model_folder.h"
+#include "cli/output.h"
+#include "cli/report_file.h"
 #include "cli/terminal.h"
 
 namespace apus::cli {
@@ -31,7 +33,7 @@ class PreparationLog final : public Logger {
  public:
   void log(LogLevel level, std::string_view message) override {
     const std::lock_guard lock(mutex_);
-    if (level < LogLevel::kWarning) return console_->log(level, message);
+    if (level < LogLevel::kWarning) return console_->log(level, harmless(message));
     warnings_.emplace_back(message);
   }
 
@@ -40,7 +42,7 @@ class PreparationLog final : public Logger {
     std::vector<std::string> said = look.train.report.details();
     if (look.held_out) std::ranges::copy(look.held_out->report.details(), std::back_inserter(said));
     for (const std::string& warning : warnings_) {
-      if (std::ranges::find(said, warning) == said.end()) console_->warning(warning);
+      if (std::ranges::find(said, warning) == said.end()) console_->warning(harmless(warning));
     }
     warnings_.clear();
   }
@@ -56,7 +58,34 @@ data::DataTask task_of(const FlagValues& values, const train::DpoJobOptions& job
   if (values.has("rlhf_type")) return data::DataTask::kDpo;
   const data::ColumnMap columns =
       job.columns.empty() ? data::ColumnMap() : data::ColumnMap::parse(job.columns);
-  return data::find_data_task(job.dataset.front(), columns);
+  return data::find_data_task(job.dataset, columns);
+}
+
+/// Where --result_path wants the report; none: nowhere.
+std::optional<ReportFile> report_file_of(const FlagValues& values, const FlagTable& table,
+                                         const train::DpoJobOptions& job) {
+  const FlagValue* path = values.find("result_path");
+  if (!path || says_default(*table.find("result_path"), *path)) return std::nullopt;
+  ReportInputs inputs{.folders = {job.model}};
+  for (const auto* files : {&job.dataset, &job.val_dataset})
+    for (const std::string& file : *files) inputs.files.push_back(data::parse_dataset_source(file).path);
+  if (const FlagValue* config = values.find("config")) inputs.files.emplace_back(config->text());
+  return ReportFile(path->text(), inputs);
+}
+
+void write_json(const std::optional<ReportFile>& report, const nlohmann::ordered_json& json) {
+  if (report) report->write(dump_json(json, {.indent = 2}) + "\n");
+}
+
+/// An older report does not stay where there is none now.
+template <typename Look>
+train::DataLook look_or_report_error(const std::optional<ReportFile>& report, const Look& look) {
+  try {
+    return look();
+  } catch (const std::exception& error) {
+    write_json(report, {{"error", harmless(error.what())}});
+    throw;
+  }
 }
 
 }  // namespace
@@ -76,21 +105,25 @@ int run_data(const Call& call) {
   const FlagValues values = parse_flags(call.flags(), table);
   const comm::LaunchEnvironment launch = comm::resolve_launch(call.environment);
   if (launch.rank > 0) return 0;  // one report, however many ranks a launcher has started
-  train::DpoJobOptions job =
-      train::resolve_dpo_job(read_training_command(values, table).job, launch.world_size);
+  const TrainingCommand command = read_training_command(values, table);
+  train::DpoJobOptions job = train::resolve_dpo_job(command.job, launch.world_size);
   job.model = resolve_model_folder(job.model, call.environment);
+  const std::optional<ReportFile> report = report_file_of(values, table, job);
   const SystemClock clock;
   PreparationLog log;
-  const train::DataLook look = train::look_at_data(job, {.task = task_of(values, job),
-                                                         .world = launch.world_size,
-                                                         .clock = &clock,
-                                                         .logger = &log,
-                                                         .cache_folder = cache_directory(call.environment)});
+  for (const std::string& note : command.notes) log.info(note);
+  for (const std::string& warning : command.warnings) log.warning(warning);
+  const train::DataLook look = look_or_report_error(report, [&] {
+    return train::look_at_data(job, {.task = task_of(values, job),
+                                     .world = launch.world_size,
+                                     .clock = &clock,
+                                     .logger = &log,
+                                     .cache_folder = cache_directory(call.environment)});
+  });
   log.say_others(look);
-  if (const FlagValue* path = values.find("result_path");
-      path && !says_default(*table.find("result_path"), *path))
-    write_file_atomic(path->text(), dump_json(to_json(look), {.indent = 2}) + "\n");
-  make_rank_console(0)->info(data_text(look, {.colours = colours_wanted(call.environment)}));
+  write_json(report, to_json(look));
+  write_output(data_text(look, {.colours = colours_wanted(call.environment)}));
+  if (!look.error.empty()) throw Error(look.error);
   return 0;
 }
 

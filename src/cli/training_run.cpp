@@ -26,7 +26,7 @@ void check_task(const Call& call, const TrainingCommand& command) {
              "--dataset is missing: its columns say what is trained");
   const std::string& columns = command.job.columns;
   const data::DataTask task = data::find_data_task(
-      command.job.dataset.front(), columns.empty() ? data::ColumnMap() : data::ColumnMap::parse(columns));
+      command.job.dataset, columns.empty() ? data::ColumnMap() : data::ColumnMap::parse(columns));
   if (task != data::DataTask::kDpo) {
     throw NotSupported(detail::concat("apus train: by its columns, ", command.job.dataset.front(),
                                       " is data for ", data::data_task_name(task),
@@ -59,7 +59,10 @@ class RankRun final {
       const train::JobSummary summary = train(command, signals);
       return finish(summary, signals);
     } catch (const std::exception& error) {
-      return fail(error, true);
+      // What is wrong with flags or files is so in all ranks: a launcher of ours says it once, at the end.
+      const bool is_everywhere = launch::error_kind(error) == launch::ErrorKind::kConfiguration;
+      const bool is_said = !call_.environment.get_or(launch::kErrorFolderVariable, "").empty();
+      return fail(error, !(is_everywhere && is_said));
     }
   }
 

@@ -27,27 +27,66 @@ std::string keys_of(const Json& row) {
   return list.empty() ? "no key" : list;
 }
 
-/// The first row of a file, as an object under our names.
-struct FirstRow {
-  std::string file;
-  int64_t line = 0;
-  Json row = {};
+/// Rows of each file that are looked at.
+constexpr int64_t kMostRows = 1000;
+
+/// What a row trains, or why that cannot be told.
+struct RowVerdict {
+  std::optional<DataTask> task = {};
+  std::string problem = {};
 };
 
-FirstRow first_row(const std::string& file, const ColumnMap& columns, const std::string& flag) {
-  RowStream stream(parse_dataset_source(file, flag), {.flag = flag, .block_bytes = 1});
-  RowBlock block;
-  if (!stream.next(block)) throw DataError(stream.name(), 0, "there is no row in it");
-  FirstRow first{.file = stream.name(), .line = block.line(0)};
-  first.row = parse_ordered_json(block.text(0), first.file, first.line);
-  if (!first.row.is_object()) throw DataError(first.file, first.line, "expected an object of columns");
+RowVerdict judge(const RowBlock& block, int64_t at, const std::string& file, const ColumnMap& columns) {
+  if (block.is_too_long(at)) return {.problem = "the row is too long to be read"};
   try {
-    columns.apply(first.row);
+    Json row = parse_ordered_json(block.text(at), file, block.line(at));
+    if (!row.is_object()) return {.problem = "expected an object of columns"};
+    columns.apply(row);
+    if (const auto task = task_of_row(row)) return {.task = task};
+    return {.problem = "the row has " + keys_of(row) + ", which is none of the known shapes: " + kShapes};
+  } catch (const DataError& broken) {
+    return {.problem = broken.reason()};
   } catch (const RowRefused& refused) {
-    throw DataError(first.file, first.line, refused.what());
+    return {.problem = refused.what()};
   }
-  return first;
 }
+
+/// Goes through files until a row tells what is trained.
+class TaskSearch {
+ public:
+  TaskSearch(const ColumnMap& columns, const std::string& flag) : columns_(columns), flag_(flag) {}
+
+  std::optional<DataTask> look_into(const std::string& file) {
+    RowStream stream(parse_dataset_source(file, flag_), {.flag = flag_, .block_bytes = 1});
+    RowBlock block;
+    while (stream.rows() < kMostRows && stream.next(block)) {
+      for (int64_t i = 0; i < block.size(); ++i) {  // one row, behind any that were too long
+        const RowVerdict verdict = judge(block, i, stream.name(), columns_);
+        if (verdict.task) return verdict.task;
+        if (seen_++ == 0) first_ = {stream.name(), block.line(i), verdict.problem};
+      }
+    }
+    return std::nullopt;
+  }
+
+  [[noreturn]] void fail(const std::string& file) const {
+    if (seen_ == 0) throw DataError(file, 0, "there is no row in it");
+    const std::string others =
+        seen_ == 1 ? "" : detail::concat("; none of the first ", seen_, " rows tells what is trained");
+    throw DataError(first_.file, first_.line, first_.problem + others);
+  }
+
+ private:
+  struct FirstRow {
+    std::string file;
+    int64_t line = 0;
+    std::string problem;
+  };
+  const ColumnMap& columns_;
+  const std::string& flag_;
+  FirstRow first_;
+  int64_t seen_ = 0;
+};
 
 }  // namespace
 
@@ -80,11 +119,14 @@ std::optional<DataTask> task_of_row(const Json& row) {
   return std::nullopt;
 }
 
-DataTask find_data_task(const std::string& file, const ColumnMap& columns, const std::string& flag) {
-  const FirstRow first = first_row(file, columns, flag);
-  if (const auto task = task_of_row(first.row)) return *task;
-  throw DataError(first.file, first.line,
-                  "the row has " + keys_of(first.row) + ", which is none of the known shapes: " + kShapes);
+DataTask find_data_task(const std::vector<std::string>& files, const ColumnMap& columns,
+                        const std::string& flag) {
+  APUS_CHECK(!files.empty(), ConfigError, flag, " is missing: the columns of its rows say what is trained");
+  TaskSearch search(columns, flag);
+  for (const std::string& file : files) {
+    if (const auto task = search.look_into(file)) return *task;
+  }
+  search.fail(files.front());
 }
 
 }  // namespace apus::data

@@ -21,6 +21,13 @@ int64_t rows_of_file(const std::string& text, const std::string& flag) {
   return stream.rows();
 }
 
+std::vector<std::vector<int64_t>> ordinals_by_file(const Dataset& dataset, size_t files) {
+  std::vector<std::vector<int64_t>> ordinals(files);
+  for (int64_t i = 0; i < dataset.size(); ++i)
+    ordinals.at(static_cast<size_t>(dataset.place(i).file)).push_back(i);
+  return ordinals;
+}
+
 /// Answer tokens that something predicts.
 int64_t trained_of(int64_t length, size_t answer) {
   const auto tokens = static_cast<int64_t>(answer);
@@ -101,20 +108,37 @@ double BatchSurvey::padding_share() const {
   return ratio(padded_tokens - tokens, padded_tokens);
 }
 
-std::vector<FileCounts> count_files(const Dataset& dataset, const RowReadOptions& options) {
-  std::vector<std::vector<int64_t>> ordinals(options.files.size());
-  for (int64_t i = 0; i < dataset.size(); ++i)
-    ordinals.at(static_cast<size_t>(dataset.place(i).file)).push_back(i);
+std::vector<FileCounts> count_unusable_files(const RowReadOptions& options) {
   std::vector<FileCounts> counts;
-  for (size_t f = 0; f < options.files.size(); ++f) {
-    const RowReport part = dataset.origin().report.part(ordinals[f]);
-    FileCounts& file = counts.emplace_back(FileCounts{.file = options.files[f]});
-    file.read = rows_of_file(options.files[f], options.flag);
-    file.whole = part.whole();
-    file.truncated = part.truncated();
-    file.dropped = file.read - part.trained();
+  for (const std::string& file : options.files) {
+    const int64_t read = rows_of_file(file, options.flag);
+    counts.push_back({.file = file, .read = read, .dropped = read});
   }
   return counts;
+}
+
+std::vector<FileCounts> count_files(const Dataset& dataset, const RowReadOptions& options) {
+  std::vector<FileCounts> counts = count_unusable_files(options);
+  const auto ordinals = ordinals_by_file(dataset, counts.size());
+  for (size_t f = 0; f < counts.size(); ++f) {
+    const RowReport part = dataset.origin().report.part(ordinals[f]);
+    counts[f].whole = part.whole();
+    counts[f].truncated = part.truncated();
+    counts[f].dropped = counts[f].read - part.trained();
+  }
+  return counts;
+}
+
+std::vector<FileCounts> counts_of_part(std::vector<FileCounts> whole, const Dataset& part) {
+  const auto ordinals = ordinals_by_file(part, whole.size());
+  for (size_t f = 0; f < whole.size(); ++f) {
+    const RowReport kept = part.origin().report.part(ordinals[f]);
+    FileCounts& file = whole[f];
+    file.held_out += file.whole + file.truncated - kept.trained();
+    file.whole = kept.whole();
+    file.truncated = kept.truncated();
+  }
+  return whole;
 }
 
 std::vector<RowLengths> measure_rows(const DpoDataset& dataset) {

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 /// What of a model's config.json matters here, as far as there is one.
 struct ModelLimits {
   std::optional<int64_t> max_length;
+  std::optional<int64_t> positions = {};
   int64_t hidden_size = 0;
 };
 
@@ -30,16 +31,17 @@ ModelLimits limits_of(const fs::path& folder, const data::TokenizerFolder& token
   if (!fs::exists(path)) return limits;
   const nlohmann::json json = load_json_file(path);
   const JsonView config(json, path.string());
-  if (const auto own = config.find<int64_t>("max_position_embeddings")) limits.max_length = own;
+  limits.positions = config.find<int64_t>("max_position_embeddings");
+  if (limits.positions) limits.max_length = limits.positions;
   limits.hidden_size = config.get_or<int64_t>("hidden_size", 0);
   return limits;
 }
 
 /// Prepared rows with their lengths and first rows.
 struct Prepared {
-  std::shared_ptr<const data::Dataset> rows;
-  std::vector<data::RowLengths> lengths;
-  DatasetLook look;
+  std::shared_ptr<const data::Dataset> rows = {};  // none: no row is usable
+  std::vector<data::RowLengths> lengths = {};
+  DatasetLook look = {};
 };
 
 template <typename Rows>
@@ -60,14 +62,20 @@ class Looker {
   Looker(const DpoJobOptions& options, const DataLookContext& context)
       : options_(options), context_(context), tokenizer_(data::load_tokenizer_folder(options.model)) {
     limits_ = limits_of(options.model, tokenizer_);
+    const std::string warning = length_warning(options.max_length, limits_.positions);
+    if (!warning.empty()) context.logger->warning(warning);
     if (options.max_length) limits_.max_length = options.max_length;
+    // Settings of DPO alone have no say in other tasks.
+    if (context.task != data::DataTask::kDpo) options_.dpo_reduction = DpoJobOptions().dpo_reduction;
+    check_data(options_, limits_.max_length);
   }
 
   DataLook look() {
     DataLook look{.task = context_.task, .max_length = limits_.max_length};
-    Prepared train = prepare(DatasetPart::kTrain);
-    if (!options_.val_dataset.empty()) look.held_out = prepare(DatasetPart::kHeldOut).look;
+    Prepared train = prepare(DatasetPart::kTrain, look.error);
+    if (!options_.val_dataset.empty()) look.held_out = prepare(DatasetPart::kHeldOut, look.error).look;
     look.train = std::move(train.look);
+    if (!train.rows) return look;
     split(train, look);
     pack(train, look);
     cut(train, look);
@@ -75,15 +83,32 @@ class Looker {
   }
 
  private:
-  Prepared prepare(DatasetPart part) {
+  /// Without rows, and an error, where none is usable.
+  Prepared prepare(DatasetPart part, std::string& error) {
     data::DpoPrepareOptions dpo =
         prepare_options(options_, part, limits_.max_length.value_or(kUnbounded), *context_.clock);
     dpo.read.max_length = limits_.max_length;
     dpo.read.cache_folder = context_.cache_folder;
+    std::optional<data::RowReport> none_usable;
+    dpo.read.none_usable = &none_usable;
+    try {
+      return prepare_task(dpo, part);
+    } catch (const DataError& refused) {
+      if (!none_usable) throw;
+      error += (error.empty() ? "" : "\n") + std::string(refused.what());
+      return {.look = {.flag = dpo.read.flag,
+                       .files = data::count_unusable_files(dpo.read),
+                       .report = *none_usable}};
+    }
+  }
+
+  Prepared prepare_task(const data::DpoPrepareOptions& dpo, DatasetPart part) {
     const data::Tokenizer& tokenizer = *tokenizer_.tokenizer;
     if (context_.task == data::DataTask::kDpo) {
-      return prepared_of(data::prepare_dpo(tokenizer_, dpo, *context_.logger), dpo.read, tokenizer,
-                         context_.samples);
+      const auto rows = data::prepare_dpo(tokenizer_, dpo, *context_.logger);
+      const std::string margins = part == DatasetPart::kTrain ? margin_text(*rows) : "";
+      if (!margins.empty()) context_.logger->info(margins);
+      return prepared_of(rows, dpo.read, tokenizer, context_.samples);
     }
     if (context_.task == data::DataTask::kTokenRows) {
       const data::TokenRowsPrepareOptions rows{
@@ -111,15 +136,15 @@ class Looker {
         data::split_dataset(train.rows, {.ratio = options_.split_dataset_ratio,
                                          .seed = static_cast<uint64_t>(options_.data_seed.value_or(42))});
     look.split_rows = parts.held_out->size();
+    look.train.report = parts.train->origin().report;
+    look.train.files = data::counts_of_part(std::move(look.train.files), *parts.train);
     train.lengths = data::lengths_of_part(*parts.train, *train.rows, train.lengths);
+    look.train.lengths = data::summarize_lengths(train.lengths);
     train.rows = parts.train;
   }
 
   void pack(Prepared& train, DataLook& look) const {
     if (!options_.packing) return;
-    APUS_CHECK(limits_.max_length || options_.packing_length, ConfigError,
-               "--packing true: neither --packing_length nor --max_length is given, and the model's files "
-               "name none");
     data::PackingOptions packing =
         packing_options(options_, limits_.max_length.value_or(options_.packing_length.value_or(0)));
     const auto packs = std::make_shared<data::PackedDataset>(train.rows, packing);
@@ -153,7 +178,7 @@ class Looker {
 
   static constexpr int64_t kUnbounded = INT64_MAX;
 
-  const DpoJobOptions& options_;
+  DpoJobOptions options_;
   const DataLookContext& context_;
   data::TokenizerFolder tokenizer_;
   ModelLimits limits_;

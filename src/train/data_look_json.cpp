@@ -14,6 +14,7 @@ Json counts_json(const DatasetLook& look) {
                      {"read", file.read},
                      {"whole", file.whole},
                      {"truncated", file.truncated},
+                     {"held_out", file.held_out},
                      {"dropped", file.dropped}});
   }
   Json reasons = Json::array();
@@ -21,8 +22,9 @@ Json counts_json(const DatasetLook& look) {
     reasons.push_back(
         {{"reason", kind}, {"code", reason.code}, {"rows", reason.count}, {"examples", reason.examples}});
   return {{"read", look.report.input()},          {"whole", look.report.whole()},
-          {"truncated", look.report.truncated()}, {"dropped", look.report.dropped()},
-          {"by_file", std::move(files)},          {"by_reason", std::move(reasons)}};
+          {"truncated", look.report.truncated()}, {"held_out", look.report.held_out()},
+          {"dropped", look.report.dropped()},     {"by_file", std::move(files)},
+          {"by_reason", std::move(reasons)}};
 }
 
 Json lengths_json(const data::LengthSummary& lengths) {
@@ -98,7 +100,8 @@ Json to_json(const DataLook& look) {
   json["val_dataset"] = look.held_out ? dataset_json(*look.held_out) : Json();
   json["split_rows"] = look.split_rows;
   json["packing"] = look.packing ? packing_json(*look.packing) : Json();
-  json["batches"] = batches_json(look);
+  json["batches"] = look.train.report.trained() > 0 ? batches_json(look) : Json();
+  json["error"] = look.error.empty() ? Json() : Json(look.error);
   return json;
 }
 

@@ -33,15 +33,6 @@ int64_t config_number(const models::PretrainedModel& model, const std::string& k
   return JsonView(config, source).require<int64_t>(key);
 }
 
-/// Whether one of the first rows carries a margin.
-bool has_margins(const data::DpoDataset& rows) {
-  constexpr int64_t kMost = 65'536;
-  for (int64_t i = 0; i < std::min(rows.size(), kMost); ++i) {
-    if (rows.row(i).margin) return true;
-  }
-  return false;
-}
-
 /// A loaded adapter's own settings stand; a flag that says otherwise is refused, not ignored.
 void take_adapter_settings(DpoJobOptions& options, const peft::LoraConfig& adapter) {
   const DpoJobOptions defaults;
@@ -96,7 +87,8 @@ class DpoJob {
     if (options_.torch_dtype) load.dtype = *options_.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
     model_ = models::load_pretrained(options_.model, registry, load);
     options_.torch_dtype = model_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
-    if (!options_.max_length) options_.max_length = config_number(model_, "max_position_embeddings");
+    settle_max_length();
+    check_data(options_, options_.max_length);
     put_adapter();
     NullLogger silent;
     Logger& logger = is_first() ? *context_.logger : silent;
@@ -105,6 +97,15 @@ class DpoJob {
     if (!options_.val_dataset.empty()) held_out_ = data::prepare_dpo(tokenizer_, prepare(DatasetPart::kHeldOut), logger);
     if (options_.split_dataset_ratio > 0) split();
     if (options_.packing) pack();
+  }
+
+  void settle_max_length() {
+    const std::string source = (model_.folder / "config.json").string();
+    const nlohmann::json config = parse_json(model_.config_json, source);
+    const auto maximum = JsonView(config, source).find<int64_t>("max_position_embeddings");
+    const std::string warning = length_warning(options_.max_length, maximum);
+    if (!warning.empty() && is_first()) context_.logger->warning(warning);
+    if (!options_.max_length) options_.max_length = config_number(model_, "max_position_embeddings");
   }
 
   data::DpoPrepareOptions prepare(DatasetPart part) {
@@ -215,9 +216,8 @@ class DpoJob {
                          "twice --max_length tokens); a row of --per_device_train_batch_size is a pack"));
     }
     say(balance_text(options_, world().size()));
-    if (is_first() && has_margins(*train_data_)) {
-      say("Without effect: margin of the rows; loss_type sigmoid has no use for it");
-    }
+    const std::string margins = is_first() ? margin_text(*train_data_) : "";
+    if (!margins.empty()) say(margins);
   }
 
   JobSummary train() {

@@ -125,7 +125,7 @@ void check_packing(const DpoJobOptions& options) {
 
 void check_combinations(const DpoJobOptions& options) {
   APUS_CHECK(!options.model.empty(), ConfigError, "--model is missing: the folder of the model to train");
-  APUS_CHECK(!options.dataset.empty(), ConfigError, "--dataset is missing: one or more .jsonl files");
+  APUS_CHECK(!options.dataset.empty(), ConfigError, "--dataset is missing: one or more files of rows (JSON Lines or arrays, also packed)");
   APUS_CHECK(!options.ref_adapters || !options.adapters.empty(), ConfigError,
              "--ref_adapters needs --adapters: a new adapter's reference is the base with adapters off");
   if (options.ref_adapters && *options.ref_adapters != "none") {

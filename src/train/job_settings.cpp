@@ -1,6 +1,12 @@
 #include "apus/train/job_settings.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "apus/base/error.h"
 #include "apus/data/collator.h"
+#include "apus/data/row_stream.h"
 
 namespace apus::train {
 namespace {
@@ -92,6 +98,41 @@ std::string balance_text(const DpoJobOptions& options, int world) {
   return why.empty() ? "Rows of a step: dealt to ranks and micro-batches by their length, so that none waits or is "
                        "padded much; which rows form a step stays the same"
                      : "Rows of a step: in the order of the epoch (" + why + ")";
+}
+
+void check_data(const DpoJobOptions& options, std::optional<int64_t> max_length) {
+  const auto open = [](const std::vector<std::string>& files, const char* flag) {
+    for (const std::string& file : files) {
+      const data::DatasetSource source = data::parse_dataset_source(file, flag);
+      std::error_code absent;
+      const std::filesystem::file_status status = std::filesystem::status(source.path, absent);
+      const bool is_pipe = std::filesystem::exists(status) && std::filesystem::is_other(status);
+      if (!is_pipe) data::RowStream(source, {.flag = flag});
+    }
+  };
+  open(options.dataset, "--dataset");
+  open(options.val_dataset, "--val_dataset");
+  if (!options.packing) return;
+  APUS_CHECK(max_length || options.packing_length, ConfigError,
+             "--packing true: neither --packing_length nor --max_length is given, and the model's files name none");
+  APUS_CHECK(!max_length || options.packing_length.value_or(*max_length) >= *max_length, ConfigError,
+             "--packing_length ", options.packing_length.value_or(0), " is below the longest row, ",
+             max_length.value_or(0), " tokens (--max_length, else the model's maximum): raise it, or give a lower "
+             "--max_length");
+}
+
+std::string length_warning(std::optional<int64_t> max_length, std::optional<int64_t> model_maximum) {
+  if (!max_length || !model_maximum || *max_length <= *model_maximum) return "";
+  return detail::concat("--max_length ", *max_length, " is above the model's max_position_embeddings ", *model_maximum,
+                        ": it was not made for longer sequences");
+}
+
+std::string margin_text(const data::DpoDataset& rows) {
+  constexpr int64_t kMost = 65'536;
+  for (int64_t i = 0; i < std::min(rows.size(), kMost); ++i) {
+    if (rows.row(i).margin) return "Without effect: margin of the rows; loss_type sigmoid has no use for it";
+  }
+  return "";
 }
 
 TrainerOptions trainer_options(const DpoJobOptions& options, const data::TokenizerFolder& tokenizer) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "apus/base/api.h"
 #include "apus/data/columns.h"
@@ -27,10 +28,12 @@ APUS_API std::string_view data_task_name(DataTask task);
 /// hold null count as absent.
 APUS_API std::optional<DataTask> task_of_row(const nlohmann::ordered_json& row);
 
-/// What a data file ("FILE" or "FILE#N") trains, by its first row.
-/// Throws:  DataError if there is no row, or the first is no object (file:line: reason), or its keys are of
-///          no known shape (listing keys and shapes); else as RowStream.
-APUS_API DataTask find_data_task(const std::string& file, const ColumnMap& columns = {},
+/// What data files ("FILE" or "FILE#N") train, by the first row of a known shape: rows that are broken or of
+/// no shape, and files without rows, are passed over, as those that train count and drop them. The first 1000
+/// rows of each file are looked at. Throws:  DataError if there is no row, or none of these has a known shape
+/// (file:line: reason of the first of
+///          them, listing keys and shapes); else as RowStream.
+APUS_API DataTask find_data_task(const std::vector<std::string>& files, const ColumnMap& columns = {},
                                  const std::string& flag = "--dataset");
 
 }  // namespace apus::data

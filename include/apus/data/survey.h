@@ -29,6 +29,8 @@ struct FileCounts {
   int64_t whole = 0;
   /// Trained after a cut to max_length.
   int64_t truncated = 0;
+  /// Could be trained, but stand in the other part of a split.
+  int64_t held_out = 0;
   /// Left out, for any reason.
   int64_t dropped = 0;
 };
@@ -36,6 +38,13 @@ struct FileCounts {
 /// Counts the rows of each file by looking through the files once more.
 /// Throws:  as RowStream.
 APUS_API std::vector<FileCounts> count_files(const Dataset& dataset, const RowReadOptions& options);
+
+/// The same where no row can be used: every row counts as dropped.
+/// Throws:  as RowStream.
+APUS_API std::vector<FileCounts> count_unusable_files(const RowReadOptions& options);
+
+/// The counts once a part of the rows is trained; the others are held out. `whole` are those of all rows.
+APUS_API std::vector<FileCounts> counts_of_part(std::vector<FileCounts> whole, const Dataset& part);
 
 /// Tokens of a row, sequence by sequence.
 struct RowLengths {

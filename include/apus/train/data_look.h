@@ -46,7 +46,7 @@ struct APUS_API DataLook {
   data::DataTask task = data::DataTask::kDpo;
   /// As resolved; none: nothing bounds the rows.
   std::optional<int64_t> max_length = {};
-  /// What --dataset holds, rows that --split_dataset_ratio takes for evaluation included.
+  /// What --dataset holds; the lengths are those of the rows that are trained.
   DatasetLook train = {.flag = "--dataset"};
   /// What --val_dataset holds.
   std::optional<DatasetLook> held_out = {};
@@ -63,6 +63,9 @@ struct APUS_API DataLook {
   bool without_padding = false;
   /// Steps of the whole run.
   int64_t total_steps = 0;
+  /// Why nothing can be trained: no row of a dataset is usable; empty otherwise. There are the counts of that
+  /// dataset's rows, then, and of --dataset itself nothing else.
+  std::string error = {};
 };
 
 /// Surroundings of a look.
@@ -84,7 +87,8 @@ struct APUS_API DataLookContext {
 /// Reads and tokenises a job's datasets as the training command would, and says what they hold. Of the
 /// model's folder it needs the tokenizer's files; max_length, if it is not given, is taken from config.json,
 /// else from tokenizer_config.json. `options` are those of resolve_dpo_job. Throws:  as prepare_dpo,
-/// prepare_sft, prepare_token_rows; ConfigError for options that do not fit the rows.
+/// prepare_sft, prepare_token_rows, but not where no row is usable, which the look says; ConfigError for
+/// options that do not fit the rows.
 APUS_API DataLook look_at_data(const DpoJobOptions& options, const DataLookContext& context);
 
 /// The whole look as one object.

@@ -52,6 +52,17 @@ APUS_API std::optional<data::CostModel> balance_model(const DpoJobOptions& optio
 /// One sentence for the log: how the rows of a step are dealt, and why.
 APUS_API std::string balance_text(const DpoJobOptions& options, int world);
 
+/// What can be said about data files and lengths before rows are prepared, which may take long: every file is
+/// there and of a kind that is read, and packs hold the longest row. `max_length` is the one in effect, if any.
+/// Throws: DataError, NotSupported as data::RowStream; ConfigError naming the flag.
+APUS_API void check_data(const DpoJobOptions& options, std::optional<int64_t> max_length);
+
+/// A warning where rows may be longer than what the model was made for; empty where they are not.
+APUS_API std::string length_warning(std::optional<int64_t> max_length, std::optional<int64_t> model_maximum);
+
+/// A line saying that the rows' margins are not used; empty where the first rows have none.
+APUS_API std::string margin_text(const data::DpoDataset& rows);
+
 /// Loop, cadence, schedule and optimizer.
 APUS_API TrainerOptions trainer_options(const DpoJobOptions& options, const data::TokenizerFolder& tokenizer);
 

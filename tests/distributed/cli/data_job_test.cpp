@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tests/support/apus_program.h"
@@ -89,6 +90,59 @@ TEST_F(DataJob, AMarginIsSaidToHaveNoEffect) {
   ASSERT_EQ(outcome.code, 0) << outcome.output;
   EXPECT_TRUE(outcome.says("Without effect: margin of the rows")) << outcome.output;
   EXPECT_EQ(losses("with"), losses("without"));
+}
+
+TEST_F(DataJob, ABrokenFirstRowStopsNeitherLookNorTraining) {
+  const fs::path file = folder_.put("broken.jsonl", "{\"prompt\": \n{\"a\": 1}\n" + read_text(rows_));
+  const fs::path empty = folder_.put("empty.jsonl", "");
+  Words words = with(instead(job("out", 1), "--dataset", empty.string()), {"--max_length", "48"});
+  words.insert(std::ranges::find(words, empty.string()) + 1, file.string());
+  EXPECT_EQ(run_apus(look(words)).code, 0);
+  words.front() = "train";
+  const Outcome outcome = run_apus(words);
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+}
+
+TEST_F(DataJob, ALookAndTheJobCountHeldOutRowsAlike) {
+  const Words words = with(job("out", 1), {"--split_dataset_ratio", "0.25", "--max_length", "100000"});
+  const Outcome looked = run_apus(look(words));
+  ASSERT_EQ(looked.code, 0) << looked.output;
+  const Outcome trained = run_apus(words);
+  ASSERT_EQ(trained.code, 0) << trained.output;
+  const nlohmann::json json = report();
+  const auto& rows = json.at("dataset").at("rows");
+  EXPECT_TRUE(trained.says(rows.at("whole").dump() + " trained whole + " + rows.at("truncated").dump() +
+                           " truncated + " + rows.at("held_out").dump() + " held out + "))
+      << trained.output;
+  for (const Outcome& outcome : {looked, trained})
+    EXPECT_TRUE(outcome.says("--max_length 100000 is above the model's max_position_embeddings"))
+        << outcome.output;
+}
+
+TEST_F(DataJob, AnErrorOfAllRanksIsSaidOnce) {
+  const fs::path file = folder_.put("none.jsonl", "{\"a\": 1}\n");
+  const Outcome outcome =
+      run_apus(instead(job("out", 1), "--dataset", file.string()), {{"NPROC_PER_NODE", "2"}});
+  EXPECT_EQ(outcome.code, 1) << outcome.output;
+  const size_t first = outcome.output.find("no usable row");
+  ASSERT_NE(first, std::string::npos) << outcome.output;
+  EXPECT_EQ(outcome.output.find("no usable row", first + 1), std::string::npos) << outcome.output;
+}
+
+TEST_F(DataJob, AReportThatCannotBePrintedIsAnError) {
+  const auto in_shell = [&](const std::string& redirection, const Words& words) {
+    Words all = {"-c", "\"$@\" " + redirection, "sh", apus_program().string()};
+    all.insert(all.end(), words.begin(), words.end());
+    return Running("/bin/sh", all, job_environment()).wait();
+  };
+  for (const Words& words : {look(job("out", 1)), Words{"--help"}, Words{"dpo", "--help"}}) {
+    const Outcome full = in_shell(">/dev/full", words);
+    EXPECT_EQ(full.code, 1) << full.output;
+    EXPECT_TRUE(full.says("No space left on device")) << full.output;
+    const Outcome closed = in_shell(">&-", words);
+    EXPECT_EQ(closed.code, 1) << closed.output;
+    EXPECT_TRUE(closed.says("Bad file descriptor")) << closed.output;
+  }
 }
 
 TEST_F(DataJob, PreparedRowsAreKeptForTheNextRun) {

@@ -102,8 +102,8 @@ TEST_F(DataCommand, PackingAndSplitsAreReported) {
   EXPECT_GT(packing.at("efficiency"), 0.5);
   EXPECT_GT(json.at("split_rows"), 0);
   const auto& rows = json.at("dataset").at("rows");
-  EXPECT_EQ(packing.at("rows").get<int>() + json.at("split_rows").get<int>(),
-            rows.at("whole").get<int>() + rows.at("truncated").get<int>());
+  EXPECT_EQ(packing.at("rows"), rows.at("whole").get<int>() + rows.at("truncated").get<int>());
+  EXPECT_EQ(json.at("split_rows"), rows.at("held_out"));
   EXPECT_EQ(json.at("batches").at("rows_per_epoch"), packing.at("packs"));
   EXPECT_EQ(json.at("batches").at("padding_share"), 0.0);
 }
@@ -128,6 +128,57 @@ TEST_F(DataCommand, ATaskThatIsGivenGoesBeforeTheColumns) {
       call(look(folder_.put("rows.jsonl", "{\"text\": \"a\"}\n").string(), {"--rlhf_type", "dpo"}));
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.error.find("no usable row"), std::string::npos) << outcome.error;
+}
+
+TEST_F(DataCommand, WithoutAUsableRowTheCountsAreReportedAllTheSame) {
+  const fs::path path = folder_.put("report.json", "an old report");
+  const std::string data = folder_.put("rows.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}\n").string();
+  const Outcome outcome = call(look(data, {"--rlhf_type", "dpo", "--result_path", path.string()}));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.out.find("2 rows dropped"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.error.find("no usable row"), std::string::npos) << outcome.error;
+  const nlohmann::json json = load_json_file(path);
+  EXPECT_EQ(json.at("dataset").at("rows").at("dropped"), 2);
+  EXPECT_EQ(json.at("dataset").at("rows").at("by_reason").at(0).at("rows"), 2);
+}
+
+TEST_F(DataCommand, AnOldReportDoesNotStayBehindAnError) {
+  const fs::path path = folder_.put("report.json", "an old report");
+  const std::string data = folder_.put("rows.jsonl", "{\"a\": 1}\n").string();
+  const Outcome outcome = call(look(data, {"--result_path", path.string()}));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(load_json_file(path).at("error").get<std::string>().find("none of the known shapes"),
+            std::string::npos);
+}
+
+TEST_F(DataCommand, WhatIsReadIsNotReplaced) {
+  const fs::path rows = folder_.put("rows.jsonl", "{\"text\": \"a\"}\n");
+  for (const fs::path& path : {rows, model() / "tokenizer.json"}) {
+    const std::string before = read_file(path);
+    const Outcome outcome = call(look(rows.string() + "#1", {"--result_path", path.string()}));
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.error.find("would replace a file"), std::string::npos) << outcome.error;
+    EXPECT_EQ(read_file(path), before);
+  }
+  EXPECT_EQ(call(look(rows.string(), {"--result_path="})).code, 2);
+}
+
+TEST_F(DataCommand, SaysWhatHasNoEffectAsTheRunDoes) {
+  const std::string row = R"({"prompt": "a", "chosen": "b", "rejected": "c", "margin": 1.5})";
+  const Outcome outcome =
+      call(look(folder_.put("rows.jsonl", row).string(), {"--use_fast_tokenizer", "true"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_NE(outcome.error.find("Without effect here, meant for Python programs: --use_fast_tokenizer"),
+            std::string::npos)
+      << outcome.error;
+  EXPECT_NE(outcome.error.find("Without effect: margin of the rows"), std::string::npos) << outcome.error;
+}
+
+TEST_F(DataCommand, ErrorsCannotDriveTheTerminal) {
+  const Outcome outcome = call(look((folder_ / "a\x1b[2J\xff.jsonl").string()));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.error.find("a\\x1b[2J\xEF\xBF\xBD.jsonl"), std::string::npos) << outcome.error;
+  EXPECT_EQ(outcome.error.find('\x1b'), std::string::npos);
 }
 
 TEST_F(DataCommand, OtherRanksOfALauncherAreSilent) {

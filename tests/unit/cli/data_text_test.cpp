@@ -79,6 +79,35 @@ TEST(DataText, SaysWhatAStepIs) {
   expect_part(text, "  padding: 25.0 % of 1,000 tokens an epoch (--padding_free true has none)");
 }
 
+TEST(DataText, OneIsNotSeveral) {
+  train::DataLook look = some_look();
+  look.world = look.micro_batch_rows = look.accumulation = look.total_steps = 1;
+  look.batches.rows = look.batches.steps = look.batches.tokens = 1;
+  const std::string text = data_text(look);
+  expect_part(text, "  a step: 1 row x 1 micro-batch x 1 rank = 1 row\n");
+  expect_part(text, "  an epoch: 1 row, 1 step, 1 token; the run: 1 step\n");
+}
+
+TEST(DataText, HeldOutRowsHaveAColumn) {
+  train::DataLook look = some_look();
+  data::RowReport all;
+  for (int i = 0; i < 3; ++i) all.add_whole();
+  look.train.report = all.part(std::vector<int64_t>{0, 2});
+  look.train.files = {{.file = "a.jsonl", .read = 3, .whole = 2, .held_out = 1}};
+  const std::string text = data_text(look);
+  expect_part(text, "  file          read      whole  truncated   held out    dropped\n");
+  expect_part(text, "  a.jsonl          3          2          0          1          0\n");
+}
+
+TEST(DataText, WithoutAUsableRowThereAreCountsAlone) {
+  train::DataLook look{.task = data::DataTask::kDpo};
+  look.train.files = {{.file = "a.jsonl", .read = 2, .dropped = 2}};
+  const std::string text = data_text(look);
+  expect_part(text, "  a.jsonl          2          0          0          2\n");
+  for (const char* part : {"First rows", "tokens in", "Batches"})
+    EXPECT_EQ(text.find(part), text.npos) << part;
+}
+
 TEST(DataText, PackingTakesThePlaceOfPadding) {
   train::DataLook look = some_look();
   look.packing = {64, {.rows = 100, .packs = 10, .tokens = 480, .oversized = 1, .capacity = 640}};
@@ -86,7 +115,7 @@ TEST(DataText, PackingTakesThePlaceOfPadding) {
   look.split_rows = 12;
   look.held_out = train::DatasetLook{.flag = "--val_dataset"};
   const std::string text = data_text(look);
-  expect_part(text, "packing: 100 rows in 10 packs of 64 tokens, 75.0 % full; 1 rows are longer");
+  expect_part(text, "packing: 100 rows in 10 packs of 64 tokens, 75.0 % full; 1 row is longer");
   expect_part(text, "a step: 3 packs x 4");
   expect_part(text, "no padding; the largest micro-batch has 60 tokens\n");
   expect_part(text, "12 rows are held out (--split_dataset_ratio)\n");

@@ -17,7 +17,7 @@ std::string task_of(const char* row) {
 
 std::string refusal(const std::string& file, const ColumnMap& columns = {}) {
   try {
-    find_data_task(file, columns);
+    find_data_task({file}, columns);
   } catch (const DataError& error) {
     return error.what();
   }
@@ -43,21 +43,45 @@ TEST(DataTask, FollowsTheKeysOfTheRow) {
 TEST(DataTask, ReadsTheFirstRowOfLinesAndArrays) {
   const ScratchFolder folder;
   const auto task = [&](std::string_view text) {
-    return find_data_task(folder.put("a.jsonl", text).string());
+    return find_data_task({folder.put("a.jsonl", text).string()});
   };
   EXPECT_EQ(task("\n{\"text\": \"a\"}\n{\"messages\": []}\n"), DataTask::kPretrain);
   EXPECT_EQ(task("[{\"messages\": []}, {\"text\": \"a\"}]"), DataTask::kChat);
   const std::string limited = folder.put("b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}").string() + "#1";
-  EXPECT_EQ(find_data_task(limited), DataTask::kPretrain);
+  EXPECT_EQ(find_data_task({limited}), DataTask::kPretrain);
 }
 
 TEST(DataTask, ColumnsAreRenamedFirst) {
   const ScratchFolder folder;
   const std::string file = folder.put("a.jsonl", R"({"question": "a", "answer": "b"})").string();
-  EXPECT_EQ(find_data_task(file, ColumnMap::parse(R"({"question": "query", "answer": "response"})")),
+  EXPECT_EQ(find_data_task({file}, ColumnMap::parse(R"({"question": "query", "answer": "response"})")),
             DataTask::kChat);
   const ColumnMap clash = ColumnMap::parse(R"({"question": "answer"})");
   EXPECT_NE(refusal(file, clash).find("a.jsonl:1: "), std::string::npos) << refusal(file, clash);
+}
+
+TEST(DataTask, TheFirstRowThatTellsDecides) {
+  const ScratchFolder folder;
+  const std::string empty = folder.put("empty.jsonl", "\n").string();
+  const std::string broken = folder.put("broken.jsonl", "{\"text\n[1]\n{\"a\": 1}\n").string();
+  const std::string pairs =
+      folder.put("pairs.jsonl", "{\"a\"\n{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n")
+          .string();
+  const std::string texts = folder.put("texts.jsonl", "{\"text\": \"a\"}\n").string();
+  EXPECT_EQ(find_data_task({pairs}), DataTask::kDpo);
+  EXPECT_EQ(find_data_task({empty, broken, pairs, texts}), DataTask::kDpo);
+  EXPECT_EQ(find_data_task({empty, broken, texts, pairs}), DataTask::kPretrain);
+  const std::string text = refusal(broken);
+  EXPECT_NE(text.find("broken.jsonl:1: "), text.npos) << text;
+  EXPECT_NE(text.find("; none of the first 3 rows tells what is trained"), text.npos) << text;
+  EXPECT_THROW(find_data_task({empty, (folder / "absent.jsonl").string()}), DataError);
+}
+
+TEST(DataTask, ALineOverTheLimitIsPassedOver) {
+  const ScratchFolder folder;
+  const std::string text =
+      "{\"text\": \"" + std::string((size_t{64} << 20) + 1, 'a') + "\"}\n{\"messages\": []}\n";
+  EXPECT_EQ(find_data_task({folder.put("a.jsonl", text).string()}), DataTask::kChat);
 }
 
 TEST(DataTask, ARowThatIsNoneOfTheShapesIsShown) {

@@ -173,6 +173,25 @@ TEST(Survey, CountsTheRowsOfEachFile) {
             (std::vector<int64_t>{2, 1, 0, 1}));
   EXPECT_EQ((std::vector<int64_t>{counts[1].read, counts[1].whole, counts[1].truncated, counts[1].dropped}),
             (std::vector<int64_t>{3, 1, 1, 1}));
+  const DatasetSplit split = split_dataset(dataset, {.ratio = 0.4, .seed = 1});
+  const std::vector<FileCounts> parts = counts_of_part(counts, *split.train);
+  int64_t held_out = 0;
+  for (size_t f = 0; f < parts.size(); ++f) {
+    held_out += parts[f].held_out;
+    EXPECT_EQ(parts[f].read, parts[f].whole + parts[f].truncated + parts[f].held_out + parts[f].dropped);
+  }
+  EXPECT_EQ(held_out, split.held_out->size());
+  EXPECT_EQ(held_out, split.train->origin().report.held_out());
+}
+
+TEST(Survey, WhereNoRowCanBeUsedAllAreDropped) {
+  const ScratchFolder folder;
+  const std::string file = folder.put("a.jsonl", "1\n2\n3\n").string();
+  const std::vector<FileCounts> counts = count_unusable_files({.files = {file + "#2"}});
+  ASSERT_EQ(counts.size(), 1u);
+  EXPECT_EQ(counts[0].read, 2);
+  EXPECT_EQ(counts[0].dropped, 2);
+  EXPECT_EQ(counts[0].whole, 0);
 }
 
 }  // namespace

@@ -84,9 +84,69 @@ TEST_F(DataLookTest, PackingNeedsALength) {
   EXPECT_EQ(packed.batches.padded_tokens, packed.batches.tokens);
 }
 
-TEST_F(DataLookTest, RowsOfAnotherTaskAreRefused) {
-  EXPECT_THROW(look(data::DataTask::kDpo), DataError);
-  EXPECT_THROW(look(data::DataTask::kTokenRows), DataError);
+TEST_F(DataLookTest, WhereNoRowIsUsableTheCountsAreThere) {
+  for (const data::DataTask task : {data::DataTask::kDpo, data::DataTask::kTokenRows}) {
+    const DataLook none = look(task);
+    EXPECT_NE(none.error.find("no usable row (--dataset)"), std::string::npos) << none.error;
+    EXPECT_EQ(none.train.report.dropped(), 3);
+    EXPECT_FALSE(none.train.report.reasons().empty());
+    ASSERT_EQ(none.train.files.size(), 1u);
+    EXPECT_EQ(none.train.files[0].dropped, 3);
+    const nlohmann::ordered_json json = to_json(none);
+    EXPECT_TRUE(json.at("batches").is_null());
+    EXPECT_EQ(json.at("error"), none.error);
+    EXPECT_EQ(json.at("dataset").at("rows").at("dropped"), 3);
+  }
+  EXPECT_EQ(look().error, "");
+  EXPECT_TRUE(to_json(look()).at("error").is_null());
+}
+
+TEST_F(DataLookTest, HeldOutRowsAreCountedByThemselves) {
+  options_.split_dataset_ratio = 0.34;
+  const DataLook split = look();
+  EXPECT_EQ(split.split_rows, split.train.report.held_out());
+  EXPECT_EQ(split.train.report.whole() + split.split_rows, 3);
+  EXPECT_GT(split.split_rows, 0);
+  EXPECT_EQ(split.train.files[0].held_out, split.split_rows);
+  EXPECT_EQ(split.train.lengths.sequences, split.train.report.whole());
+  EXPECT_EQ(split.train.lengths.tokens, split.batches.tokens);
+}
+
+TEST_F(DataLookTest, SettingsOfDpoAloneChangeNothingElse) {
+  options_.per_device_train_batch_size = 2;
+  std::string rows;
+  for (int i = 1; i < 24; ++i) {
+    std::string words;
+    for (int k = 0; k < i * 7 % 23; ++k) words += "word ";
+    rows += "{\"text\": \"a " + words + "\"}\n";
+  }
+  options_.dataset = {folder_.put("b.jsonl", rows).string()};
+  const DataLook pairs = look();
+  options_.dpo_reduction = "microbatch";
+  EXPECT_EQ(look().batches.padded_tokens, pairs.batches.padded_tokens);
+}
+
+TEST_F(DataLookTest, LengthsBeyondTheModelsAreWarnedOf) {
+  folder_.put("model/config.json", R"({"max_position_embeddings": 32})");
+  look();
+  EXPECT_FALSE(log_.contains("max_position_embeddings"));
+  options_.max_length = 33;
+  look();
+  EXPECT_TRUE(log_.contains("--max_length 33 is above the model's max_position_embeddings 32"));
+}
+
+TEST_F(DataLookTest, WrongSettingsComeBeforeTheRows) {
+  options_.val_dataset = {(folder_ / "absent.jsonl").string()};
+  EXPECT_THROW(look(), DataError);
+  EXPECT_FALSE(log_.contains("rows: ")) << "nothing was prepared";
+}
+
+TEST_F(DataLookTest, ASentenceAboutEosNeedsOne) {
+  EXPECT_NE(look().train.note.find("with eos at their end"), std::string::npos);
+  nlohmann::json config = load_json_file(folder_ / "model/tokenizer_config.json");
+  config.erase("eos_token");
+  folder_.put("model/tokenizer_config.json", config.dump());
+  EXPECT_EQ(look().train.note, "texts are trained whole");
 }
 
 TEST_F(DataLookTest, TheObjectHasTheNumbersOfTheLook) {

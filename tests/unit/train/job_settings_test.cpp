@@ -6,6 +6,7 @@
 
 #include "apus/base/clock.h"
 #include "apus/base/error.h"
+#include "tests/support/scratch_folder.h"
 
 namespace apus::train {
 namespace {
@@ -91,6 +92,36 @@ TEST(JobSettings, ColumnsReachTheReader) {
   EXPECT_EQ(prepare.encode.columns.text(), R"({"q":"prompt"})");
   EXPECT_TRUE(prepare_options(resolved(), DatasetPart::kTrain, 64, clock).encode.columns.empty());
   EXPECT_NE(refusal([](auto& options) { options.columns = "[1]"; }).find("--columns"), std::string::npos);
+}
+
+TEST(JobSettings, DataIsCheckedBeforeRowsArePrepared) {
+  const ScratchFolder folder;
+  DpoJobOptions options;
+  options.dataset = {folder.put("a.jsonl", "{}\n").string() + "#1"};
+  EXPECT_NO_THROW(check_data(options, std::nullopt));
+  options.packing = true;
+  EXPECT_THROW(check_data(options, std::nullopt), ConfigError) << "packs of what length?";
+  EXPECT_NO_THROW(check_data(options, 64));
+  options.packing_length = 32;
+  EXPECT_NO_THROW(check_data(options, std::nullopt));
+  EXPECT_THROW(check_data(options, 64), ConfigError) << "a row may be longer than a pack";
+  options.packing_length = 64;
+  EXPECT_NO_THROW(check_data(options, 64));
+  options.val_dataset = {(folder / "absent.jsonl").string()};
+  try {
+    check_data(options, 64);
+    FAIL() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("check --val_dataset"), std::string::npos) << error.what();
+  }
+}
+
+TEST(JobSettings, RowsLongerThanTheModelsMaximumAreWarnedOf) {
+  EXPECT_EQ(length_warning(64, 64), "");
+  EXPECT_EQ(length_warning(std::nullopt, 64), "");
+  EXPECT_EQ(length_warning(65, std::nullopt), "");
+  EXPECT_NE(length_warning(65, 64).find("--max_length 65 is above the model's max_position_embeddings 64"),
+            std::string::npos);
 }
 
 }  // namespace
