@@ -88,6 +88,7 @@ TEST_F(PrepareRows, TheSecondRunTakesTheRowsFromTheCacheAndSaysTheSame) {
   EXPECT_EQ(second->rows.origin.report.truncated(), 1);
   EXPECT_EQ(second->rows.origin.report.reasons().at("bad row").code, "bad");
   EXPECT_TRUE(first->logger.contains("prepared rows are kept in "));
+  EXPECT_FALSE(first->logger.contains("(0 MiB)")) << "a small file has a size, too";
   EXPECT_TRUE(second->logger.contains("prepared rows come from the cache: "));
   EXPECT_TRUE(second->logger.contains("a.jsonl:2: bad row: it says so"));
   EXPECT_TRUE(second->logger.contains("b.jsonl#9: the file has only 2 rows"));
