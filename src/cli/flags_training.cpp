@@ -25,7 +25,8 @@ std::vector<Flag> data_flags() {
        acts("strict", kBoolean, "false", "stop at a broken row instead of counting it"),
        acts("dataloader_num_workers", kInteger, "1", "threads that make batches"),
        acts("dataloader_prefetch_factor", kInteger, "2", "batches that each of them is ahead"),
-       acts("dataloader_drop_last", kBoolean, "false", "leave out rows at the end that do not fill one micro-batch on each rank"),
+       acts("dataloader_drop_last", kBoolean, "false",
+            "leave out rows at the end that do not fill one micro-batch on each rank"),
        acts("train_dataloader_shuffle", kBoolean, "true", "another order of rows every epoch")});
 }
 

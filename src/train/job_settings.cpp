@@ -36,8 +36,10 @@ parallel::ShardPolicy policy_of(const std::string& deepspeed) {
 parallel::ShardedModelOptions engine_options(const DpoJobOptions& options) {
   parallel::ShardedModelOptions engine;
   engine.policy = policy_of(options.deepspeed);
-  engine.recompute = options.gradient_checkpointing ? parallel::Recompute::kBlock : parallel::Recompute::kNone;
-  if (options.torch_dtype) engine.compute_dtype = *options.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  engine.recompute =
+      options.gradient_checkpointing ? parallel::Recompute::kBlock : parallel::Recompute::kNone;
+  if (options.torch_dtype)
+    engine.compute_dtype = *options.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
   return engine;
 }
 
@@ -90,14 +92,16 @@ data::PackingOptions packing_options(const DpoJobOptions& options, int64_t max_l
 
 std::optional<data::CostModel> balance_model(const DpoJobOptions& options, int world, int64_t hidden_size) {
   if (!why_in_order(options, world).empty()) return std::nullopt;
-  return data::CostModel{.attention = hidden_size > 0 ? 1.0 / (12.0 * static_cast<double>(hidden_size)) : 0.0};
+  return data::CostModel{.attention =
+                             hidden_size > 0 ? 1.0 / (12.0 * static_cast<double>(hidden_size)) : 0.0};
 }
 
 std::string balance_text(const DpoJobOptions& options, int world) {
   const std::string why = why_in_order(options, world);
-  return why.empty() ? "Rows of a step: dealt to ranks and micro-batches by their length, so that none waits or is "
-                       "padded much; which rows form a step stays the same"
-                     : "Rows of a step: in the order of the epoch (" + why + ")";
+  return why.empty()
+             ? "Rows of a step: dealt to ranks and micro-batches by their length, so that none waits or is "
+               "padded much; which rows form a step stays the same"
+             : "Rows of a step: in the order of the epoch (" + why + ")";
 }
 
 void check_data(const DpoJobOptions& options, std::optional<int64_t> max_length) {
@@ -113,18 +117,20 @@ void check_data(const DpoJobOptions& options, std::optional<int64_t> max_length)
   open(options.dataset, "--dataset");
   open(options.val_dataset, "--val_dataset");
   if (!options.packing) return;
-  APUS_CHECK(max_length || options.packing_length, ConfigError,
-             "--packing true: neither --packing_length nor --max_length is given, and the model's files name none");
+  APUS_CHECK(
+      max_length || options.packing_length, ConfigError,
+      "--packing true: neither --packing_length nor --max_length is given, and the model's files name none");
   APUS_CHECK(!max_length || options.packing_length.value_or(*max_length) >= *max_length, ConfigError,
              "--packing_length ", options.packing_length.value_or(0), " is below the longest row, ",
-             max_length.value_or(0), " tokens (--max_length, else the model's maximum): raise it, or give a lower "
+             max_length.value_or(0),
+             " tokens (--max_length, else the model's maximum): raise it, or give a lower "
              "--max_length");
 }
 
 std::string length_warning(std::optional<int64_t> max_length, std::optional<int64_t> model_maximum) {
   if (!max_length || !model_maximum || *max_length <= *model_maximum) return "";
-  return detail::concat("--max_length ", *max_length, " is above the model's max_position_embeddings ", *model_maximum,
-                        ": it was not made for longer sequences");
+  return detail::concat("--max_length ", *max_length, " is above the model's max_position_embeddings ",
+                        *model_maximum, ": it was not made for longer sequences");
 }
 
 std::string margin_text(const data::DpoDataset& rows) {

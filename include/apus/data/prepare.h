@@ -42,7 +42,7 @@ struct RowReadOptions {
   int64_t max_cache_bytes = int64_t{64} << 30;
   /// Says when progress is reported; nullptr: the machine's clock. Must live as long as the call.
   const Clock* clock = nullptr;
-  /// Receives the counts before "no usable row" is thrown; nullptr: nobody does. Must live as long as the call.
+  /// Receives the counts before "no usable row" is thrown; nullptr: nobody does.
   std::optional<RowReport>* none_usable = nullptr;
 };
 

@@ -37,24 +37,25 @@ APUS_API DpoOptions dpo_options(const DpoJobOptions& options);
 enum class DatasetPart { kTrain, kHeldOut };
 
 /// How rows are read and tokenised.
-APUS_API data::DpoPrepareOptions prepare_options(const DpoJobOptions& options, DatasetPart part, int64_t max_length,
-                                                 const Clock& clock);
+APUS_API data::DpoPrepareOptions prepare_options(const DpoJobOptions& options, DatasetPart part,
+                                                 int64_t max_length, const Clock& clock);
 
 /// How rows are packed, with packing_length or else max_length tokens a pack.
 APUS_API data::PackingOptions packing_options(const DpoJobOptions& options, int64_t max_length);
 
-/// What the rows of a step are dealt to micro-batches and ranks by; none: they are taken in the order of the epoch.
-/// That order is kept where it was asked for (`--train_dataloader_shuffle false`), where the loss depends on which
-/// pairs share a micro-batch (`--dpo_reduction microbatch`), and where dealing would gain nothing: one rank whose
-/// micro-batches have no padding that grouping could save.
-APUS_API std::optional<data::CostModel> balance_model(const DpoJobOptions& options, int world, int64_t hidden_size);
+/// What the rows of a step are dealt to micro-batches and ranks by; none: they are taken in the order of the
+/// epoch. That order is kept where it was asked for (`--train_dataloader_shuffle false`), where the loss
+/// depends on which pairs share a micro-batch (`--dpo_reduction microbatch`), and where dealing would gain
+/// nothing: one rank whose micro-batches have no padding that grouping could save.
+APUS_API std::optional<data::CostModel> balance_model(const DpoJobOptions& options, int world,
+                                                      int64_t hidden_size);
 
 /// One sentence for the log: how the rows of a step are dealt, and why.
 APUS_API std::string balance_text(const DpoJobOptions& options, int world);
 
 /// What can be said about data files and lengths before rows are prepared, which may take long: every file is
-/// there and of a kind that is read, and packs hold the longest row. `max_length` is the one in effect, if any.
-/// Throws: DataError, NotSupported as data::RowStream; ConfigError naming the flag.
+/// there and of a kind that is read, and packs hold the longest row. `max_length` is the one in effect, if
+/// any. Throws: DataError, NotSupported as data::RowStream; ConfigError naming the flag.
 APUS_API void check_data(const DpoJobOptions& options, std::optional<int64_t> max_length);
 
 /// A warning where rows may be longer than what the model was made for; empty where they are not.
