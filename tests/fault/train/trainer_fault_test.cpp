@@ -23,6 +23,7 @@ class BrokenDataset final : public data::Dataset {
     return rows_->collate(ordinals, options);
   }
   data::RowPlace place(int64_t ordinal) const override { return rows_->place(ordinal); }
+  int64_t tokens(int64_t ordinal) const override { return rows_->tokens(ordinal); }
   const data::DatasetOrigin& origin() const override { return rows_->origin(); }
 
  private:
