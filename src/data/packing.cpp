@@ -10,7 +10,6 @@
 #include "apus/base/error.h"
 #include "apus/base/hash.h"
 #include "apus/base/philox.h"
-#include "apus/data/batch.h"
 #include "apus/data/sampler.h"
 
 namespace apus::data {
@@ -135,15 +134,6 @@ std::span<const int64_t> PackedDataset::rows_of(int64_t pack) const {
   const auto at = static_cast<size_t>(pack);
   return std::span(ordinals_).subspan(static_cast<size_t>(begins_[at]),
                                       static_cast<size_t>(begins_[at + 1] - begins_[at]));
-}
-
-Batch PackedDataset::collate(std::span<const int64_t> ordinals, const CollateOptions& options) const {
-  std::vector<int64_t> rows;
-  for (const int64_t pack : ordinals) {
-    const std::span<const int64_t> inside = rows_of(pack);
-    rows.insert(rows.end(), inside.begin(), inside.end());
-  }
-  return rows_->collate(rows, options);
 }
 
 RowPlace PackedDataset::place(int64_t ordinal) const {
