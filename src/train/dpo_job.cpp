@@ -102,10 +102,11 @@ class DpoJob {
   void settle_max_length() {
     const std::string source = (model_.folder / "config.json").string();
     const nlohmann::json config = parse_json(model_.config_json, source);
-    const auto maximum = JsonView(config, source).find<int64_t>("max_position_embeddings");
+    const JsonView view(config, source);
+    const auto maximum = view.find<int64_t>("max_position_embeddings");
     const std::string warning = length_warning(options_.max_length, maximum);
     if (!warning.empty() && is_first()) context_.logger->warning(warning);
-    if (!options_.max_length) options_.max_length = config_number(model_, "max_position_embeddings");
+    if (!options_.max_length) options_.max_length = view.require<int64_t>("max_position_embeddings");
   }
 
   data::DpoPrepareOptions prepare(DatasetPart part) {
