@@ -96,7 +96,7 @@ class ParallelLm final : public apus::nn::CausalLm {
   at::Tensor final_norm(const at::Tensor& hidden_MD, const apus::nn::PassContext&) override {
     return norm_.forward(hidden_MD);
   }
-  at::Tensor head_weight() const override { return embed_.weight(); }
+  at::Tensor head_weight(const apus::nn::PassContext&) const override { return embed_.weight(); }
   std::vector<NamedParameter> embed_parameters() override { return embed_.named_parameters("embed"); }
   std::vector<NamedParameter> block_parameters(int64_t index) override {
     return layers_.at(static_cast<size_t>(index))->named_parameters("layers." + std::to_string(index));

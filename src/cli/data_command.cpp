@@ -54,7 +54,7 @@ class PreparationLog final : public Logger {
 };
 
 /// What the flags say is trained, else what the columns say.
-data::DataTask task_of(const FlagValues& values, const train::DpoJobOptions& job) {
+data::DataTask task_of(const FlagValues& values, const train::JobOptions& job) {
   if (values.has("rlhf_type")) return data::DataTask::kDpo;
   const data::ColumnMap columns =
       job.columns.empty() ? data::ColumnMap() : data::ColumnMap::parse(job.columns);
@@ -63,7 +63,7 @@ data::DataTask task_of(const FlagValues& values, const train::DpoJobOptions& job
 
 /// Where --result_path wants the report; none: nowhere.
 std::optional<ReportFile> report_file_of(const FlagValues& values, const FlagTable& table,
-                                         const train::DpoJobOptions& job) {
+                                         const train::JobOptions& job) {
   const FlagValue* path = values.find("result_path");
   if (!path || says_default(*table.find("result_path"), *path)) return std::nullopt;
   ReportInputs inputs{.folders = {job.model}};
@@ -106,7 +106,7 @@ int run_data(const Call& call) {
   const comm::LaunchEnvironment launch = comm::resolve_launch(call.environment);
   if (launch.rank > 0) return 0;  // one report, however many ranks a launcher has started
   const TrainingCommand command = read_training_command(values, table);
-  train::DpoJobOptions job = train::resolve_dpo_job(command.job, launch.world_size);
+  train::JobOptions job = train::resolve_job(command.job, launch.world_size);
   job.model = resolve_model_folder(job.model, call.environment);
   const std::optional<ReportFile> report = report_file_of(values, table, job);
   const SystemClock clock;

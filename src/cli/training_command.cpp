@@ -4,7 +4,7 @@
 #include <cctype>
 
 #include "apus/base/error.h"
-#include "apus/train/dpo_job_fields.h"
+#include "apus/train/job_fields.h"
 
 namespace apus::cli {
 namespace {
@@ -53,7 +53,7 @@ std::string dtype_name(const std::string& word) {
   return text;
 }
 
-void unify_dtypes(train::DpoJobOptions& job) {
+void unify_dtypes(train::JobOptions& job) {
   if (job.torch_dtype) job.torch_dtype = dtype_name(*job.torch_dtype);
   if (job.torch_dtype == "auto") job.torch_dtype.reset();
   job.lora_dtype = dtype_name(job.lora_dtype);
@@ -79,7 +79,7 @@ void note_evaluation(const FlagValues& values, TrainingCommand& command) {
 }
 
 /// Packs lie end to end; only the flags tell whether padding_free was switched off or left alone.
-void check_packing(const FlagValues& values, const FlagTable& table, const train::DpoJobOptions& job) {
+void check_packing(const FlagValues& values, const FlagTable& table, const train::JobOptions& job) {
   const FlagValue* given = values.find("padding_free");
   const bool switched_off =
       given != nullptr && !says_default(*table.find("padding_free"), *given) && !job.padding_free;

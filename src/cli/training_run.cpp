@@ -35,8 +35,8 @@ void check_task(const Call& call, const TrainingCommand& command) {
 }
 
 /// Checks the job, and puts a folder for a hub id; the run's folder keeps the name that was given.
-void settle_model(train::DpoJobOptions& job, int world, const Environment& environment) {
-  job.output_dir = train::resolve_dpo_job(job, world).output_dir;
+void settle_model(train::JobOptions& job, int world, const Environment& environment) {
+  job.output_dir = train::resolve_job(job, world).output_dir;
   job.model = resolve_model_folder(job.model, environment);
 }
 
@@ -90,7 +90,7 @@ class RankRun final {
                                                .timeout = timeout,
                                                .device = network(),
                                                .logger = console_});
-    return train::run_dpo_job(command.job, {.world = world,
+    return train::run_job(command.job, {.world = world,
                                             .launch = launch_,
                                             .logger = console_,
                                             .clock = &clock_,

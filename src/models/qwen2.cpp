@@ -55,7 +55,7 @@ at::Tensor Qwen2::final_norm(const at::Tensor& hidden_MD, const nn::PassContext&
   return norm_.forward(hidden_MD);
 }
 
-at::Tensor Qwen2::head_weight() const {
+at::Tensor Qwen2::head_weight(const nn::PassContext&) const {
   return lm_head_ ? lm_head_->weight() : embed_tokens_.weight();
 }
 

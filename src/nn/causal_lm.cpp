@@ -12,7 +12,7 @@ at::Tensor CausalLm::logits(const at::Tensor& tokens_T, PassContext context) {
   prepare(context);
   at::Tensor hidden_TD = embed(tokens_T, context);
   for (Block* block : blocks()) hidden_TD = block->forward(hidden_TD, context);
-  return ops::linear(final_norm(hidden_TD, context), head_weight());
+  return ops::linear(final_norm(hidden_TD, context), head_weight(context));
 }
 
 }  // namespace apus::nn

@@ -59,7 +59,7 @@ at::Tensor ShardedModel::token_log_probs(const at::Tensor& hidden_MD, const at::
   return units_.run(blocks_.size() + 1, hidden_MD,
                     [this, context, targets_M, head](const at::Tensor& hidden) {
                       const at::Tensor normed = model_.final_norm(hidden, context);
-                      return ops::token_log_probs(normed, model_.head_weight(), targets_M, head);
+                      return ops::token_log_probs(normed, model_.head_weight(context), targets_M, head);
                     });
 }
 

@@ -59,14 +59,14 @@ Prepared prepared_of(std::shared_ptr<const Rows> rows, const data::RowReadOption
 /// One look.
 class Looker {
  public:
-  Looker(const DpoJobOptions& options, const DataLookContext& context)
+  Looker(const JobOptions& options, const DataLookContext& context)
       : options_(options), context_(context), tokenizer_(data::load_tokenizer_folder(options.model)) {
     limits_ = limits_of(options.model, tokenizer_);
     const std::string warning = length_warning(options.max_length, limits_.positions);
     if (!warning.empty()) context.logger->warning(warning);
     if (options.max_length) limits_.max_length = options.max_length;
     // Settings of DPO alone have no say in other tasks.
-    if (context.task != data::DataTask::kDpo) options_.dpo_reduction = DpoJobOptions().dpo_reduction;
+    if (context.task != data::DataTask::kDpo) options_.dpo_reduction = JobOptions().dpo_reduction;
     check_data(options_, limits_.max_length);
   }
 
@@ -178,7 +178,7 @@ class Looker {
 
   static constexpr int64_t kUnbounded = INT64_MAX;
 
-  DpoJobOptions options_;
+  JobOptions options_;
   const DataLookContext& context_;
   data::TokenizerFolder tokenizer_;
   ModelLimits limits_;
@@ -186,7 +186,7 @@ class Looker {
 
 }  // namespace
 
-DataLook look_at_data(const DpoJobOptions& options, const DataLookContext& context) {
+DataLook look_at_data(const JobOptions& options, const DataLookContext& context) {
   APUS_CHECK(context.clock && context.logger, ConfigError, "a look needs a clock and a logger");
   return Looker(options, context).look();
 }

@@ -12,7 +12,7 @@ namespace apus::train {
 namespace {
 
 /// Why the rows of a step are not dealt by cost; empty where they are.
-std::string why_in_order(const DpoJobOptions& options, int world) {
+std::string why_in_order(const JobOptions& options, int world) {
   if (!options.train_dataloader_shuffle) return "--train_dataloader_shuffle false";
   if (options.dpo_reduction != "pairs") return "--dpo_reduction " + options.dpo_reduction;
   const bool has_padding = !options.padding_free && options.per_device_train_batch_size > 1;
@@ -23,7 +23,7 @@ std::string why_in_order(const DpoJobOptions& options, int world) {
 
 namespace {
 
-/// The policy of a DeepSpeed preset without offload; which of them a job takes is resolve_dpo_job's to say.
+/// The policy of a DeepSpeed preset without offload; which of them a job takes is resolve_job's to say.
 parallel::ShardPolicy policy_of(const std::string& deepspeed) {
   if (deepspeed == "zero1") return parallel::Zero1();
   if (deepspeed == "zero2") return parallel::Zero2();
@@ -33,7 +33,7 @@ parallel::ShardPolicy policy_of(const std::string& deepspeed) {
 
 }  // namespace
 
-parallel::ShardedModelOptions engine_options(const DpoJobOptions& options) {
+parallel::ShardedModelOptions engine_options(const JobOptions& options) {
   parallel::ShardedModelOptions engine;
   engine.policy = policy_of(options.deepspeed);
   engine.recompute =
@@ -43,7 +43,7 @@ parallel::ShardedModelOptions engine_options(const DpoJobOptions& options) {
   return engine;
 }
 
-peft::LoraConfig lora_config(const DpoJobOptions& options) {
+peft::LoraConfig lora_config(const JobOptions& options) {
   peft::LoraConfig config{.r = options.lora_rank,
                           .lora_alpha = options.lora_alpha,
                           .lora_dropout = options.lora_dropout,
@@ -57,14 +57,14 @@ peft::LoraConfig lora_config(const DpoJobOptions& options) {
   return config;
 }
 
-DpoOptions dpo_options(const DpoJobOptions& options) {
+DpoOptions dpo_options(const JobOptions& options) {
   DpoOptions dpo{.beta = options.beta, .policy_adapters = {kPolicyAdapter}};
   if (options.dpo_reduction == "microbatch") dpo.reduction = DpoReduction::kMicrobatch;
   if (!options.adapters.empty() && !options.ref_adapters) dpo.reference_adapters = {kReferenceAdapter};
   return dpo;
 }
 
-data::DpoPrepareOptions prepare_options(const DpoJobOptions& options, DatasetPart part, int64_t max_length,
+data::DpoPrepareOptions prepare_options(const JobOptions& options, DatasetPart part, int64_t max_length,
                                         const Clock& clock) {
   data::DpoPrepareOptions prepare;
   const bool held_out = part == DatasetPart::kHeldOut;
@@ -83,20 +83,20 @@ data::DpoPrepareOptions prepare_options(const DpoJobOptions& options, DatasetPar
   return prepare;
 }
 
-data::PackingOptions packing_options(const DpoJobOptions& options, int64_t max_length) {
+data::PackingOptions packing_options(const JobOptions& options, int64_t max_length) {
   return {.packing_length = options.packing_length.value_or(max_length),
           .max_length = max_length,
           .seed = static_cast<uint64_t>(options.data_seed.value_or(42)),
           .shuffle = options.train_dataloader_shuffle};
 }
 
-std::optional<data::CostModel> balance_model(const DpoJobOptions& options, int world, int64_t hidden_size) {
+std::optional<data::CostModel> balance_model(const JobOptions& options, int world, int64_t hidden_size) {
   if (!why_in_order(options, world).empty()) return std::nullopt;
   return data::CostModel{.attention =
                              hidden_size > 0 ? 1.0 / (12.0 * static_cast<double>(hidden_size)) : 0.0};
 }
 
-std::string balance_text(const DpoJobOptions& options, int world) {
+std::string balance_text(const JobOptions& options, int world) {
   const std::string why = why_in_order(options, world);
   return why.empty()
              ? "Rows of a step: dealt to ranks and micro-batches by their length, so that none waits or is "
@@ -104,7 +104,7 @@ std::string balance_text(const DpoJobOptions& options, int world) {
              : "Rows of a step: in the order of the epoch (" + why + ")";
 }
 
-void check_data(const DpoJobOptions& options, std::optional<int64_t> max_length) {
+void check_data(const JobOptions& options, std::optional<int64_t> max_length) {
   const auto open = [](const std::vector<std::string>& files, const char* flag) {
     for (const std::string& file : files) {
       const data::DatasetSource source = data::parse_dataset_source(file, flag);
@@ -141,7 +141,7 @@ std::string margin_text(const data::DpoDataset& rows) {
   return "";
 }
 
-TrainerOptions trainer_options(const DpoJobOptions& options, const data::TokenizerFolder& tokenizer) {
+TrainerOptions trainer_options(const JobOptions& options, const data::TokenizerFolder& tokenizer) {
   TrainerOptions trainer;
   trainer.num_train_epochs = options.num_train_epochs;
   trainer.max_steps = options.max_steps;

@@ -38,22 +38,22 @@ at::Tensor sequence_log_probs(parallel::ShardedModel& model, const data::Batch& 
 
 SftObjective::SftObjective(std::vector<std::string> adapters) : adapters_(std::move(adapters)) {}
 
-int64_t SftObjective::weight(const data::Batch& batch) const {
-  if (batch.is_empty()) return 0;
-  if (!batch.target_weights_M.defined()) return batch.target_count();
-  return batch.target_weights_M.count_nonzero().item<int64_t>();
+std::vector<int64_t> SftObjective::weights(const data::Batch& batch) const {
+  if (batch.is_empty()) return {0};
+  if (!batch.target_weights_M.defined()) return {batch.target_count()};
+  return {batch.target_weights_M.count_nonzero().item<int64_t>()};
 }
 
 ObjectiveResult SftObjective::run(parallel::ShardedModel& model, const data::Batch& batch) const {
   const at::Tensor log_probs_M = target_log_probs(model, batch, adapters_);
-  if (!batch.target_weights_M.defined()) return {log_probs_M.sum().neg(), {}};
-  return {log_probs_M.mul(batch.target_weights_M.to(log_probs_M.device())).sum().neg(), {}};
+  if (!batch.target_weights_M.defined()) return {{log_probs_M.sum().neg()}, {}};
+  return {{log_probs_M.mul(batch.target_weights_M.to(log_probs_M.device())).sum().neg()}, {}};
 }
 
 DpoObjective::DpoObjective(DpoOptions options)
     : options_(std::move(options)),
-      names_{"rewards/chosen",  "rewards/rejected", "rewards/accuracies",
-             "rewards/margins", "logps/chosen",     "logps/rejected"} {
+      metrics_{{"rewards/chosen"},  {"rewards/rejected"}, {"rewards/accuracies"},
+               {"rewards/margins"}, {"logps/chosen"},     {"logps/rejected"}} {
   APUS_CHECK(options_.beta > 0 && std::isfinite(options_.beta), ConfigError,
              "beta must be a positive number, got ", options_.beta, "; change --beta");
   APUS_CHECK(!options_.policy_adapters.empty() || options_.reference_model, ConfigError,
@@ -61,9 +61,9 @@ DpoObjective::DpoObjective(DpoOptions options)
              "reference_model");
 }
 
-int64_t DpoObjective::weight(const data::Batch& batch) const {
-  if (options_.reduction == DpoReduction::kMicrobatch) return batch.is_empty() ? 0 : 1;
-  return batch.pairs;
+std::vector<int64_t> DpoObjective::weights(const data::Batch& batch) const {
+  if (options_.reduction == DpoReduction::kMicrobatch) return {batch.is_empty() ? 0 : 1};
+  return {batch.pairs};
 }
 
 ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Batch& batch) const {
@@ -75,14 +75,14 @@ ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Bat
     reference = sequence_log_probs(frozen, batch, options_.reference_adapters);
   }
   const at::Tensor policy = sequence_log_probs(model, batch, options_.policy_adapters);
-  if (batch.is_empty()) return {policy.sum().mul(0.0), std::vector<double>(names_.size(), 0.0)};
+  if (batch.is_empty()) return {{policy.sum().mul(0.0)}, std::vector<double>(metrics_.size(), 0.0)};
 
   const at::Tensor rewards = policy.sub(reference).mul(options_.beta);
   const at::Tensor chosen = rewards.slice(0, 0, pairs);
   const at::Tensor rejected = rewards.slice(0, pairs);
   const at::Tensor margins = chosen.sub(rejected);
   const double share = options_.reduction == DpoReduction::kMicrobatch ? 1.0 / static_cast<double>(pairs) : 1.0;
-  ObjectiveResult result{at::log_sigmoid(margins).sum().mul(-share), {}};
+  ObjectiveResult result{{at::log_sigmoid(margins).sum().mul(-share)}, {}};
 
   at::NoGradGuard no_grad;
   const at::Tensor accuracies = chosen.gt(rejected);

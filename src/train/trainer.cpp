@@ -54,11 +54,30 @@ void add_to(std::vector<double>& sums, const std::vector<double>& values) {
   for (size_t index = 0; index < values.size(); ++index) sums[index] += values[index];
 }
 
+/// What sums are divided by; a divisor that nothing of the step counts in divides zeros.
+std::vector<double> divisors_of(const std::vector<int64_t>& weights) {
+  std::vector<double> divisors;
+  for (const int64_t weight : weights) divisors.push_back(static_cast<double>(std::max<int64_t>(weight, 1)));
+  return divisors;
+}
+
+/// A micro-batch's part of the step's loss.
+at::Tensor divided(const std::vector<at::Tensor>& loss_sums, const std::vector<double>& divisors) {
+  at::Tensor loss;
+  for (size_t index = 0; index < loss_sums.size(); ++index) {
+    if (!loss_sums[index].defined()) continue;
+    const at::Tensor part = loss_sums[index].div(divisors.at(index));
+    loss = loss.defined() ? loss.add(part) : part;
+  }
+  APUS_ASSERT(loss.defined(), "an objective gave no loss");
+  return loss;
+}
+
 }  // namespace
 
 /// What the ranks know of a step before its first forward.
 struct Trainer::Exchange {
-  int64_t weight = 0;
+  std::vector<int64_t> weights;
   int64_t tokens = 0;
   bool stop = false;
 };
@@ -97,17 +116,23 @@ Trainer::Trainer(parallel::ShardedModel& model, std::shared_ptr<const Objective>
 
 Trainer::Exchange Trainer::exchange_header(const std::vector<data::Batch>& micro_batches,
                                            const std::optional<std::string>& error) {
-  const at::Tensor header = at::zeros({4}, at::kLong);
+  const std::vector<int64_t> none = objective_->weights({});
+  const auto divisors = static_cast<int64_t>(none.size());
+  const at::Tensor header = at::zeros({divisors + 3}, at::kLong);
   int64_t* values = header.mutable_data_ptr<int64_t>();
-  for (const data::Batch& batch : micro_batches) values[0] += objective_->weight(batch);
-  values[1] = tokens_of(micro_batches);
-  values[2] = error ? 1 : 0;
-  values[3] = context_.stop && context_.stop->load() ? 1 : 0;
+  for (const data::Batch& batch : micro_batches) {
+    const std::vector<int64_t> weights = objective_->weights(batch);
+    for (size_t divisor = 0; divisor < none.size(); ++divisor) values[divisor] += weights.at(divisor);
+  }
+  int64_t* rest = values + divisors;
+  rest[0] = tokens_of(micro_batches);
+  rest[1] = error ? 1 : 0;
+  rest[2] = context_.stop && context_.stop->load() ? 1 : 0;
   model_.dp().all_reduce(header)->wait();
-  if (values[2] > 0) {
+  if (rest[1] > 0) {
     comm::agree(model_.dp(), error, {.what = "preparing a step"});
   }
-  return {values[0], values[1], values[3] > 0};
+  return {{values, values + divisors}, rest[0], rest[2] > 0};
 }
 
 StepReport Trainer::step(const std::vector<data::Batch>& micro_batches, double learning_rate) {
@@ -117,15 +142,16 @@ StepReport Trainer::step(const std::vector<data::Batch>& micro_batches, double l
 StepReport Trainer::run_step(const std::vector<data::Batch>& micro_batches, double learning_rate,
                              const std::optional<std::string>& error) {
   const Exchange header = exchange_header(micro_batches, error);
-  const double divisor = static_cast<double>(std::max<int64_t>(header.weight, 1));
-  std::vector<double> sums(1 + objective_->metric_names().size(), 0.0);
+  const std::vector<double> divisors = divisors_of(header.weights);
+  const std::vector<ObjectiveMetric>& metrics = objective_->metrics();
+  std::vector<double> sums(1 + metrics.size(), 0.0);
   for (size_t index = 0; index < micro_batches.size(); ++index) {
     const bool last = index + 1 == micro_batches.size();
     const ObjectiveResult result = objective_->run(model_, micro_batches[index]);
-    const at::Tensor loss = result.loss_sum.div(divisor);
+    const at::Tensor loss = divided(result.loss_sums, divisors);
     sums[0] += loss.item<double>();
     for (size_t metric = 0; metric < result.metric_sums.size(); ++metric) {
-      sums[1 + metric] += result.metric_sums[metric] / divisor;
+      sums[1 + metric] += result.metric_sums[metric] / divisors.at(metrics[metric].divisor);
     }
     model_.backward(loss, last ? parallel::MicroBatchPlace::kLast : parallel::MicroBatchPlace::kNotLast);
   }
@@ -169,21 +195,32 @@ EvaluationReport Trainer::evaluate_rows(const data::Dataset& dataset) {
   const int64_t world = model_.dp().size();
   const int64_t rows = options_.eval_batch_rows;
   const int64_t rounds = (dataset.size() + rows * world - 1) / (rows * world);
-  std::vector<double> sums(2 + objective_->metric_names().size(), 0.0);
+  const std::vector<ObjectiveMetric>& metrics = objective_->metrics();
+  const size_t divisors = objective_->weights({}).size();
+  // Weights and loss sums of each divisor, then the metrics' sums.
+  std::vector<double> sums(2 * divisors + metrics.size(), 0.0);
   for (int64_t round = 0; round < rounds; ++round) {
     const int64_t first = std::min(dataset.size(), (round * world + model_.dp().rank()) * rows);
     std::vector<int64_t> ordinals(static_cast<size_t>(std::min(rows, dataset.size() - first)));
     std::iota(ordinals.begin(), ordinals.end(), first);
     const data::Batch batch = dataset.collate(ordinals, options_.collate);
     const ObjectiveResult result = objective_->run(model_, batch);
-    sums[0] += static_cast<double>(objective_->weight(batch));
-    sums[1] += result.loss_sum.item<double>();
-    for (size_t metric = 0; metric < result.metric_sums.size(); ++metric) sums[2 + metric] += result.metric_sums[metric];
+    const std::vector<int64_t> weights = objective_->weights(batch);
+    for (size_t index = 0; index < divisors; ++index) {
+      sums[index] += static_cast<double>(weights.at(index));
+      if (index < result.loss_sums.size() && result.loss_sums[index].defined())
+        sums[divisors + index] += result.loss_sums[index].item<double>();
+    }
+    for (size_t metric = 0; metric < result.metric_sums.size(); ++metric)
+      sums[2 * divisors + metric] += result.metric_sums[metric];
   }
   sum_over_ranks(model_.dp(), sums);
-  EvaluationReport report{.loss = sums[1] / std::max(sums[0], 1.0)};
+  EvaluationReport report;
+  for (size_t index = 0; index < divisors; ++index)
+    report.loss += sums[divisors + index] / std::max(sums[index], 1.0);
   for (int64_t ordinal = 0; ordinal < dataset.size(); ++ordinal) report.rows += dataset.rows_in(ordinal);
-  for (size_t metric = 2; metric < sums.size(); ++metric) report.metrics.push_back(sums[metric] / std::max(sums[0], 1.0));
+  for (size_t metric = 0; metric < metrics.size(); ++metric)
+    report.metrics.push_back(sums[2 * divisors + metric] / std::max(sums[metrics[metric].divisor], 1.0));
   report.seconds = seconds_since(*context_.clock, start);
   return report;
 }
@@ -293,8 +330,8 @@ void Trainer::log_step(Run& run, const StepReport& report) {
   line.seconds_per_step = attempt_seconds / static_cast<double>(run.state.global_step - run.first_step);
   line.data_wait_ms = run.loader->data_wait_ms() - run.window_data_wait;
   line.comm_wait_ms = model_.comm_wait_ms() - run.window_comm_wait;
-  for (size_t index = 0; index < objective_->metric_names().size(); ++index) {
-    line.metrics.emplace_back(objective_->metric_names()[index], window.metrics.at(index) / steps);
+  for (size_t index = 0; index < objective_->metrics().size(); ++index) {
+    line.metrics.emplace_back(objective_->metrics()[index].name, window.metrics.at(index) / steps);
   }
   run.window_start = run.state.elapsed_seconds;
   run.window_tokens = 0;
@@ -312,8 +349,8 @@ void Trainer::log_evaluation(Run& run, const EvaluationReport& report) {
                       .loss = report.loss,
                       .rows = report.rows,
                       .seconds = report.seconds};
-  for (size_t index = 0; index < objective_->metric_names().size(); ++index) {
-    line.metrics.emplace_back(objective_->metric_names()[index], report.metrics.at(index));
+  for (size_t index = 0; index < objective_->metrics().size(); ++index) {
+    line.metrics.emplace_back(objective_->metrics()[index].name, report.metrics.at(index));
   }
   if (context_.callbacks.on_log) context_.callbacks.on_log(line.text(), line.json());
 }

@@ -9,7 +9,7 @@
 
 #include "apus/base/file.h"
 #include "apus/base/json.h"
-#include "apus/train/dpo_job.h"
+#include "apus/train/job.h"
 #include "tests/support/case_folder.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/scratch_folder.h"
@@ -74,9 +74,9 @@ struct DpoCase {
 };
 
 /// The flags that reproduce a case, writing below `output`.
-inline train::DpoJobOptions case_options(const DpoCase& item, const fs::path& model, const fs::path& output) {
+inline train::JobOptions case_options(const DpoCase& item, const fs::path& model, const fs::path& output) {
   const nlohmann::json& numbers = item.trajectory.at("hyperparameters");
-  train::DpoJobOptions options;
+  train::JobOptions options;
   options.model = model.string();
   options.adapters = cases::require_for_case(item.folder, "adapter/adapter_config.json").parent_path().string();
   if (item.keeps_adapter_off()) options.ref_adapters = "none";
@@ -107,7 +107,7 @@ inline train::DpoJobOptions case_options(const DpoCase& item, const fs::path& mo
 }
 
 /// Runs a job on `world` rank threads; rank 0's summary.
-inline train::JobSummary run_job(int world, const train::DpoJobOptions& options,
+inline train::JobSummary run_job(int world, const train::JobOptions& options,
                                  const std::shared_ptr<Logger>& logger = std::make_shared<NullLogger>()) {
   train::JobSummary summary;
   run_ranks(world, [&](std::shared_ptr<comm::Communicator> dp) {
@@ -115,7 +115,7 @@ inline train::JobSummary run_job(int world, const train::DpoJobOptions& options,
     train::JobContext context{.world = dp, .logger = logger, .clock = &clock};
     context.launch.rank = dp->rank();
     context.launch.world_size = dp->size();
-    const train::JobSummary own = train::run_dpo_job(options, context);
+    const train::JobSummary own = train::run_job(options, context);
     if (dp->rank() == 0) summary = own;
   });
   return summary;

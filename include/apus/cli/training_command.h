@@ -7,14 +7,14 @@
 #include "apus/base/api.h"
 #include "apus/base/device.h"
 #include "apus/cli/flag_values.h"
-#include "apus/train/dpo_job.h"
+#include "apus/train/job.h"
 
 namespace apus::cli {
 
 /// What the flags of a training command ask for.
 struct APUS_API TrainingCommand {
   /// The job, not resolved yet.
-  train::DpoJobOptions job = {};
+  train::JobOptions job = {};
   /// `--ddp_backend`; empty if not given.
   std::string ddp_backend = {};
   /// `--device_map`; empty if not given.

@@ -68,7 +68,7 @@ class APUS_API Qwen2 final : public nn::CausalLm {
   at::Tensor embed(const at::Tensor& tokens_T, const nn::PassContext& context) override;
   std::vector<nn::Block*> blocks() override;
   at::Tensor final_norm(const at::Tensor& hidden_MD, const nn::PassContext& context) override;
-  at::Tensor head_weight() const override;
+  at::Tensor head_weight(const nn::PassContext& context) const override;
   /// "model.embed_tokens.weight".
   std::vector<nn::NamedParameter> embed_parameters() override;
   /// Throws:  ShapeError if there is no such block.

@@ -40,8 +40,9 @@ class APUS_API CausalLm : public Module {
   /// Shapes:  hidden [M, D] -> [M, D], row by row, so it may be called on selected rows.
   virtual at::Tensor final_norm(const at::Tensor& hidden_MD, const PassContext& context) = 0;
 
-  /// The vocabulary projection [V, D]; the embedding's own tensor where the two are tied.
-  virtual at::Tensor head_weight() const = 0;
+  /// The vocabulary projection [V, D] of a pass: the embedding's own tensor where the two are tied, an active
+  /// adapter's copy where it has one (modules_to_save).
+  virtual at::Tensor head_weight(const PassContext& context) const = 0;
 
   /// Parameters that embed() reads, under full names.
   virtual std::vector<NamedParameter> embed_parameters() = 0;

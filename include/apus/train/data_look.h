@@ -12,7 +12,7 @@
 #include "apus/data/packing.h"
 #include "apus/data/rows_report.h"
 #include "apus/data/survey.h"
-#include "apus/train/dpo_job.h"
+#include "apus/train/job.h"
 
 namespace apus {
 class Clock;
@@ -86,10 +86,10 @@ struct APUS_API DataLookContext {
 
 /// Reads and tokenises a job's datasets as the training command would, and says what they hold. Of the
 /// model's folder it needs the tokenizer's files; max_length, if it is not given, is taken from config.json,
-/// else from tokenizer_config.json. `options` are those of resolve_dpo_job. Throws:  as prepare_dpo,
+/// else from tokenizer_config.json. `options` are those of resolve_job. Throws:  as prepare_dpo,
 /// prepare_sft, prepare_token_rows, but not where no row is usable, which the look says; ConfigError for
 /// options that do not fit the rows.
-APUS_API DataLook look_at_data(const DpoJobOptions& options, const DataLookContext& context);
+APUS_API DataLook look_at_data(const JobOptions& options, const DataLookContext& context);
 
 /// The whole look as one object.
 APUS_API nlohmann::ordered_json to_json(const DataLook& look);

@@ -14,26 +14,39 @@ namespace apus::train {
 
 /// What one micro-batch gives.
 struct APUS_API ObjectiveResult {
-  at::Tensor loss_sum;              ///< fp32 scalar with tape: the sum that the step divides by its weight
-  std::vector<double> metric_sums;  ///< in the order of Objective::metric_names(), weighted like the loss
+  /// fp32 scalars with tape, one a divisor in the order of Objective::weights(): the step divides each by its
+  /// divisor and adds them up. Undefined where a divisor serves metrics alone; one at least is defined.
+  std::vector<at::Tensor> loss_sums;
+  /// In the order of Objective::metrics(): sums that the step divides by each one's divisor.
+  std::vector<double> metric_sums;
 };
 
-/// A training goal: maps a micro-batch and a model to a sum and a weight.
+/// One figure beside the loss.
+struct APUS_API ObjectiveMetric {
+  /// As log lines show it, e.g. "rewards/accuracies".
+  std::string name;
+  /// Which of Objective::weights() its mean divides by.
+  size_t divisor = 0;
+};
+
+/// A training goal: maps a micro-batch and a model to sums and to what they are divided by.
 ///
-/// The step's loss is (sum of loss_sum) / (sum of weight) over all its micro-batches on all ranks: one division
-/// a step, so the loss does not depend on how rows are split. Metrics are treated alike.
+/// The step's loss is (sum of loss_sums[d]) / (sum of weights[d]), added over the divisors d, where sums go over
+/// all micro-batches on all ranks: one division a step and divisor, so the loss does not depend on how rows are
+/// split. Metrics are treated alike.
 class APUS_API Objective {
  public:
   virtual ~Objective();
 
-  /// This micro-batch's part of the divisor (tokens, pairs, ...); known before any forward. 0 if it is empty.
-  virtual int64_t weight(const data::Batch& batch) const = 0;
+  /// This micro-batch's part of each divisor (tokens, pairs, ...); known before any forward, zeros if the batch
+  /// is empty, equally many for every batch, at least one.
+  virtual std::vector<int64_t> weights(const data::Batch& batch) const = 0;
 
   /// Runs the model. Under no-grad the loss carries no tape (evaluation).
   virtual ObjectiveResult run(parallel::ShardedModel& model, const data::Batch& batch) const = 0;
 
-  /// Names of the metrics as log lines show them, e.g. "rewards/accuracies".
-  virtual const std::vector<std::string>& metric_names() const = 0;
+  /// What run() measures beside the loss.
+  virtual const std::vector<ObjectiveMetric>& metrics() const = 0;
 };
 
 /// Cross-entropy over supervised tokens.
@@ -46,13 +59,13 @@ class APUS_API SftObjective final : public Objective {
   /// `adapters`: the active ones; empty trains (or evaluates) the base itself.
   explicit SftObjective(std::vector<std::string> adapters = {});
 
-  int64_t weight(const data::Batch& batch) const override;
+  std::vector<int64_t> weights(const data::Batch& batch) const override;
   ObjectiveResult run(parallel::ShardedModel& model, const data::Batch& batch) const override;
-  const std::vector<std::string>& metric_names() const override { return names_; }
+  const std::vector<ObjectiveMetric>& metrics() const override { return metrics_; }
 
  private:
   std::vector<std::string> adapters_;
-  std::vector<std::string> names_;
+  std::vector<ObjectiveMetric> metrics_;
 };
 
 /// How pairs become the step's loss.
@@ -84,14 +97,14 @@ class APUS_API DpoObjective final : public Objective {
   /// Throws ConfigError if beta is not positive, or no policy adapter is named and there is no reference model.
   explicit DpoObjective(DpoOptions options);
 
-  int64_t weight(const data::Batch& batch) const override;
+  std::vector<int64_t> weights(const data::Batch& batch) const override;
   ObjectiveResult run(parallel::ShardedModel& model, const data::Batch& batch) const override;
-  const std::vector<std::string>& metric_names() const override { return names_; }
+  const std::vector<ObjectiveMetric>& metrics() const override { return metrics_; }
   const DpoOptions& options() const { return options_; }
 
  private:
   DpoOptions options_;
-  std::vector<std::string> names_;
+  std::vector<ObjectiveMetric> metrics_;
 };
 
 /// Log-probability fp32 [sequences] of each sequence's supervised tokens under the active adapters.

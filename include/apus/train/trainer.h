@@ -31,7 +31,7 @@ struct APUS_API StepReport {
   double learning_rate = 0.0;
   /// Token rows without padding, over all ranks.
   int64_t tokens = 0;
-  /// In the order of Objective::metric_names().
+  /// In the order of Objective::metrics().
   std::vector<double> metrics;
   /// Some rank's stop token was set before this step.
   bool stop_requested = false;
@@ -134,8 +134,8 @@ struct APUS_API RunSummary {
 /// The training loop: accumulation, one division a step, schedule, log lines, evaluation, checkpoint cadence.
 ///
 /// step() runs one optimizer step over this rank's micro-batches; run() does the whole job over a dataset.
-/// Collectives: a step: one all_reduce of 32 bytes (weight, tokens, status, stop), the engine's own, one all_reduce
-///              of 8 * (1 + metrics) bytes (the report). An evaluation: one all_reduce of 8 * (2 + metrics) bytes.
+/// Collectives: a step: one all_reduce of 8 * (3 + divisors) bytes (divisors, tokens, status, stop), the engine's own, one all_reduce
+///              of 8 * (1 + metrics) bytes (the report). An evaluation: one all_reduce of 8 * (2 * divisors + metrics) bytes.
 /// Failure:     whatever one rank throws inside run() or evaluate() aborts the communicator, so that the others stop.
 /// Throws: DataError and the like from making batches, on the rank that failed; CommError with its message on
 ///         the others; Error if loss or gradient norm is not finite (on all ranks alike).

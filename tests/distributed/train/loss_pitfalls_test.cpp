@@ -41,8 +41,8 @@ std::vector<std::pair<double, double>> losses_by_row(const TinyRun& run) {
   const train::SftObjective objective;
   std::vector<std::pair<double, double>> losses;
   for (const data::Batch& batch : own_batches(0, 1)) {
-    const double tokens = static_cast<double>(objective.weight(batch));
-    losses.emplace_back(objective.run(engine, batch).loss_sum.item<double>(), tokens);
+    const double tokens = static_cast<double>(objective.weights(batch).at(0));
+    losses.emplace_back(objective.run(engine, batch).loss_sums.at(0).item<double>(), tokens);
   }
   return losses;
 }

@@ -29,7 +29,7 @@ class SteppedJob {
   /// Runs a pass with tape and leaves it without a backward: units that stay for backward are gathered now.
   void leave_a_pass() {
     const std::vector<int64_t> ordinals{mesh_.rank() % 24};
-    left_ = tiny_.objective(run_.job)->run(*tiny_.engine, rows_->collate(ordinals, {})).loss_sum;
+    left_ = tiny_.objective(run_.job)->run(*tiny_.engine, rows_->collate(ordinals, {})).loss_sums.at(0);
   }
 
   /// Runs step `step`, whose rows follow from its number; its loss and norm.

@@ -17,7 +17,7 @@ fs::path standard() { return cases::committed_cases_root() / "dpo/standard"; }
 /// A job of 12 steps on the committed case that saves every 3 steps.
 class Resume : public ::testing::TestWithParam<std::string> {
  protected:
-  train::DpoJobOptions options(const std::string& output) {
+  train::JobOptions options(const std::string& output) {
     auto options = case_options(DpoCase(standard()), model_, scratch_ / output);
     options.deepspeed = GetParam();
     options.per_device_train_batch_size = 1;
@@ -135,7 +135,7 @@ TEST_P(FinishedRun, AStopTokenSavesAndTheNextRunGoesOn) {
   run_ranks(2, [&](std::shared_ptr<comm::Communicator> dp) {
     SystemClock clock;
     // Only rank 1 is asked to stop: both must.
-    const auto own = train::run_dpo_job(options("out"), {.world = dp,
+    const auto own = train::run_job(options("out"), {.world = dp,
                                                          .logger = std::make_shared<NullLogger>(),
                                                          .clock = &clock,
                                                          .stop = dp->rank() == 1 ? &stop : nullptr});

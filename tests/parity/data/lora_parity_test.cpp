@@ -123,7 +123,7 @@ at::Tensor loss_sum(nn::CausalLm& model, const Golden& golden) {
   at::Tensor hidden = model.embed(golden.tokens_BS.flatten(), context);
   for (nn::Block* block : model.blocks()) hidden = block->forward(hidden, context);
   const at::Tensor selected = model.final_norm(hidden.index_select(0, golden.target_rows_M), context);
-  return -ops::token_log_probs(selected, model.head_weight(), golden.targets_M).sum();
+  return -ops::token_log_probs(selected, model.head_weight(context), golden.targets_M).sum();
 }
 
 void check_loss_and_gradients(nn::CausalLm& model, const Golden& golden, const fs::path& folder) {

@@ -89,7 +89,7 @@ at::Tensor loss_sum(nn::CausalLm& model, const Rows& rows) {
   at::Tensor hidden = model.embed(rows.tokens_T, context);
   for (nn::Block* block : model.blocks()) hidden = block->forward(hidden, context);
   const at::Tensor selected = model.final_norm(hidden.index_select(0, rows.target_rows_M), context);
-  return -ops::token_log_probs(selected, model.head_weight(), rows.targets_M, {.chunk_tokens = 8}).sum();
+  return -ops::token_log_probs(selected, model.head_weight(context), rows.targets_M, {.chunk_tokens = 8}).sum();
 }
 
 void check_loss_and_gradients(nn::CausalLm& model, const Golden& golden, const Rows& rows,

@@ -111,12 +111,12 @@ void expect_trajectory_under(const parallel::ShardPolicy& policy, const DpoCase&
       cases::case_name(item.folder) + detail::concat(", world ", world, " ", policy.name);
   const ScratchFolder scratch;
   const fs::path folder = make_model_folder(item.folder, scratch / "model");
-  train::DpoJobOptions options = case_options(item, folder, scratch / "out");
+  train::JobOptions options = case_options(item, folder, scratch / "out");
   const int64_t pairs = options.per_device_train_batch_size * *options.gradient_accumulation_steps;
   ASSERT_EQ(pairs % world, 0) << what;
   options.per_device_train_batch_size = 1;
   options.gradient_accumulation_steps = pairs / world;
-  options = train::resolve_dpo_job(options, world);
+  options = train::resolve_job(options, world);
   run_ranks(world, [&](std::shared_ptr<comm::Communicator> dp) {
     models::ModelRegistry registry;
     models::register_builtin_models(registry);
@@ -162,7 +162,7 @@ TEST(DpoParity, FourRanksUnderZero3EqualTrlToo) {
 struct FirstBatch {
   explicit FirstBatch(const DpoCase& item) {
     model_folder = make_model_folder(item.folder, scratch / "model");
-    options = train::resolve_dpo_job(case_options(item, model_folder, scratch / "out"), 1);
+    options = train::resolve_job(case_options(item, model_folder, scratch / "out"), 1);
     models::register_builtin_models(registry);
     pretrained = models::load_pretrained(model_folder, registry);
     peft::load_adapter(options.adapters, *pretrained.model, train::kPolicyAdapter);
@@ -178,7 +178,7 @@ struct FirstBatch {
 
   ScratchFolder scratch;
   fs::path model_folder;
-  train::DpoJobOptions options;
+  train::JobOptions options;
   models::ModelRegistry registry;
   models::PretrainedModel pretrained;
   std::shared_ptr<const data::DpoDataset> dataset;
@@ -203,7 +203,7 @@ void expect_first_batch(const DpoCase& item) {
   }
   const train::DpoObjective objective(train::dpo_options(first.options));
   const auto result = objective.run(engine, first.batch);
-  engine.backward(result.loss_sum.div(static_cast<double>(objective.weight(first.batch))),
+  engine.backward(result.loss_sums.at(0).div(static_cast<double>(objective.weights(first.batch).at(0))),
                   parallel::MicroBatchPlace::kLast);
   int compared = 0;
   for (const auto& group : engine.groups()) {

@@ -30,7 +30,7 @@ nlohmann::ordered_json arguments_of(const Words& words) {
 
 TEST(TrainingCommand, TheDefaultsOfTheTableAreTheJobs) {
   // Numbers and words of the table are compared with the fields that nothing has been bound to.
-  const nlohmann::ordered_json job = train::to_json(train::DpoJobOptions{});
+  const nlohmann::ordered_json job = train::to_json(train::JobOptions{});
   const FlagTable table = training_flags();
   int compared = 0;
   for (const Flag& flag : table.flags()) {
@@ -122,7 +122,7 @@ TEST(TrainingCommand, TheMainJobsFlagsAreTakenUnchanged) {
                               "none",
                               "--use_fast_tokenizer",
                               "true"});
-  const train::DpoJobOptions job = train::resolve_dpo_job(command.job, 4);
+  const train::JobOptions job = train::resolve_job(command.job, 4);
   EXPECT_EQ(job.target_modules.size(), 7u);
   EXPECT_EQ(job.learning_rate, 5e-5);
   EXPECT_EQ(job.max_length, 4096);
@@ -149,11 +149,11 @@ TEST(TrainingCommand, WordsOfTheTableMeanTheDefault) {
 }
 
 TEST(TrainingCommand, AGivenValueIsBoundThoughItIsTheDefault) {
-  const train::DpoJobOptions seeds = parse_training_command({"--seed", "7", "--data_seed", "42"}).job;
+  const train::JobOptions seeds = parse_training_command({"--seed", "7", "--data_seed", "42"}).job;
   EXPECT_EQ(seeds.seed, 7);
   EXPECT_EQ(seeds.data_seed, 42);
   EXPECT_EQ(
-      train::resolve_dpo_job(
+      train::resolve_job(
           parse_training_command({"--model", "m", "--dataset", "d", "--seed", "7", "--data_seed", "42"}).job,
           1)
           .data_seed,
@@ -191,7 +191,7 @@ TEST(TrainingCommand, PacksHaveNoPadding) {
 TEST(TrainingCommand, OtherPresetsAreRefusedByName) {
   for (const std::string preset : {"zero1", "zero3", "zero2_offload", "ds_config.json"}) {
     const auto resolve = [&] {
-      train::resolve_dpo_job(
+      train::resolve_job(
           parse_training_command({"--model", "m", "--dataset", "d", "--deepspeed", preset}).job, 1);
     };
     const std::string message = refusal<NotSupported>(resolve);

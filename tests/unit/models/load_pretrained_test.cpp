@@ -82,9 +82,9 @@ TEST(LoadPretrained, TheMappingOutlivesTheModelAndTheFile) {
   const ScratchFolder folder;
   RandomModel saved;
   save_pretrained(folder.path(), saved.config_json, saved.parameters);
-  at::Tensor kept = load(folder).model->head_weight();
+  at::Tensor kept = load(folder).model->head_weight({});
   fs::remove(folder / "model.safetensors");
-  expect_equal(kept, saved.model->head_weight());
+  expect_equal(kept, saved.model->head_weight({}));
 }
 
 TEST(LoadPretrained, WeightsOfTheSameDtypeTakeNoAnonymousMemory) {
@@ -99,7 +99,7 @@ TEST(LoadPretrained, WeightsOfTheSameDtypeTakeNoAnonymousMemory) {
   const int64_t table_bytes = 60000 * 128 * 4;
   const int64_t before = resident_anonymous_bytes();
   const PretrainedModel loaded = load(folder);
-  EXPECT_GT(largest(loaded.model->head_weight().narrow(0, 0, 1)), 0);
+  EXPECT_GT(largest(loaded.model->head_weight({}).narrow(0, 0, 1)), 0);
   EXPECT_LT(resident_anonymous_bytes() - before, table_bytes / 4);
 }
 
@@ -127,13 +127,13 @@ TEST(LoadPretrained, ReadsShards) {
   RandomModel saved;
   save_pretrained(folder.path(), saved.config_json, saved.parameters, {.max_shard_bytes = 20'000});
   ASSERT_FALSE(fs::exists(folder / "model.safetensors"));
-  expect_equal(load(folder).model->head_weight(), saved.model->head_weight());
+  expect_equal(load(folder).model->head_weight({}), saved.model->head_weight({}));
 }
 
 TEST(LoadPretrained, ATiedModelMayBringACopyOfItsHead) {
   const ScratchFolder folder;
   RandomModel saved({.tie_word_embeddings = true});
-  saved.parameters.push_back({"lm_head.weight", saved.model->head_weight().clone()});
+  saved.parameters.push_back({"lm_head.weight", saved.model->head_weight({}).clone()});
   saved.parameters.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", random_tensor({4}, 1)});
   save_pretrained(folder.path(), saved.config_json, saved.parameters);
   EXPECT_EQ(load(folder).model->named_parameters().size(), saved.parameters.size() - 2);

@@ -57,7 +57,7 @@ TEST(Qwen2, NamesItsParametersAsHuggingFaceDoes) {
 
 TEST(Qwen2, ATiedHeadIsTheEmbeddingRegisteredOnce) {
   const auto model = tiny(true);
-  EXPECT_TRUE(model->head_weight().is_same(model->embed_parameters()[0].tensor));
+  EXPECT_TRUE(model->head_weight({}).is_same(model->embed_parameters()[0].tensor));
   for (const auto& parameter : model->named_parameters()) EXPECT_NE(parameter.name, "lm_head.weight");
   EXPECT_EQ(model->head_parameters().back().name, "model.embed_tokens.weight");
 }
@@ -113,7 +113,7 @@ TEST(Qwen2, TiedGradientsHoldBothUses) {
     for (nn::Block* block : model->blocks()) hidden = block->forward(hidden, context);
     return model->final_norm(hidden, context);
   };
-  const at::Tensor weight = model->head_weight();
+  const at::Tensor weight = model->head_weight({});
   const auto gradient_of = [&](const at::Tensor& logp) {
     logp.sum().backward();
     at::Tensor gradient = weight.grad().clone();

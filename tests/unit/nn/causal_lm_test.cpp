@@ -32,7 +32,7 @@ struct Tiny final : CausalLm {
   at::Tensor embed(const at::Tensor& tokens, const PassContext&) override { return table.forward(tokens); }
   std::vector<Block*> blocks() override { return {&first, &second}; }
   at::Tensor final_norm(const at::Tensor& hidden, const PassContext&) override { return -hidden; }
-  at::Tensor head_weight() const override { return table.weight(); }
+  at::Tensor head_weight(const PassContext&) const override { return table.weight(); }
   std::vector<NamedParameter> embed_parameters() override { return table.named_parameters("embed"); }
   std::vector<NamedParameter> block_parameters(int64_t) override { return {}; }
   std::vector<NamedParameter> head_parameters() override { return embed_parameters(); }
@@ -51,7 +51,7 @@ TEST(CausalLm, LogitsRunAllPartsInOrder) {
   const at::Tensor tokens = at::tensor({4, 0, 2}, at::kLong);
   const at::Tensor cos = random_tensor({3, 3}, 2);
   const at::Tensor hidden = -((model.table.forward(tokens) * 2 + cos) * 10 + cos);
-  expect_close(model.logits(tokens, context), hidden.mm(model.head_weight().t()), {.absolute = 1e-5});
+  expect_close(model.logits(tokens, context), hidden.mm(model.head_weight({}).t()), {.absolute = 1e-5});
   EXPECT_FALSE(context.cos_TH.defined()) << "the caller's context stays as it was";
 }
 

@@ -26,7 +26,7 @@ class CrossedModel final : public nn::CausalLm {
   at::Tensor embed(const at::Tensor& tokens_T, const nn::PassContext&) override { return tokens_T; }
   std::vector<nn::Block*> blocks() override { return {}; }
   at::Tensor final_norm(const at::Tensor& hidden_MD, const nn::PassContext&) override { return hidden_MD; }
-  at::Tensor head_weight() const override { return head_.weight(); }
+  at::Tensor head_weight(const nn::PassContext&) const override { return head_.weight(); }
   std::vector<nn::NamedParameter> embed_parameters() override { return {}; }
   std::vector<nn::NamedParameter> block_parameters(int64_t) override { return {}; }
   std::vector<nn::NamedParameter> head_parameters() override { return {}; }

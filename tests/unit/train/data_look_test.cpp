@@ -32,13 +32,13 @@ class DataLookTest : public testing::Test {
   }
 
   DataLook look(data::DataTask task = data::DataTask::kPretrain, int world = 1) {
-    return look_at_data(resolve_dpo_job(options_, world),
+    return look_at_data(resolve_job(options_, world),
                         {.task = task, .world = world, .clock = &clock_, .logger = &log_, .samples = 2});
   }
 
   ScratchFolder folder_;
   fs::path rows_;
-  DpoJobOptions options_;
+  JobOptions options_;
   SystemClock clock_;
   CaptureLogger log_;
 };

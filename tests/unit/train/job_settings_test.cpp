@@ -11,16 +11,16 @@
 namespace apus::train {
 namespace {
 
-DpoJobOptions resolved(
-    const std::function<void(DpoJobOptions&)>& change = [](auto&) {}, int world = 1) {
-  DpoJobOptions options;
+JobOptions resolved(
+    const std::function<void(JobOptions&)>& change = [](auto&) {}, int world = 1) {
+  JobOptions options;
   options.model = "/models/tiny";
   options.dataset = {"train.jsonl"};
   change(options);
-  return resolve_dpo_job(options, world);
+  return resolve_job(options, world);
 }
 
-std::string refusal(const std::function<void(DpoJobOptions&)>& change) {
+std::string refusal(const std::function<void(JobOptions&)>& change) {
   try {
     resolved(change);
   } catch (const ConfigError& error) {
@@ -96,7 +96,7 @@ TEST(JobSettings, ColumnsReachTheReader) {
 
 TEST(JobSettings, DataIsCheckedBeforeRowsArePrepared) {
   const ScratchFolder folder;
-  DpoJobOptions options;
+  JobOptions options;
   options.dataset = {folder.put("a.jsonl", "{}\n").string() + "#1"};
   EXPECT_NO_THROW(check_data(options, std::nullopt));
   options.packing = true;

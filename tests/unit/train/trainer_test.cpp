@@ -87,12 +87,12 @@ TEST_F(TrainerTest, EvaluationDoesNotDependOnItsBatchSizeAndChangesNothing) {
 class RecordingObjective final : public train::Objective {
  public:
   explicit RecordingObjective(std::shared_ptr<const train::Objective> inner) : inner_(std::move(inner)) {}
-  int64_t weight(const data::Batch& batch) const override { return inner_->weight(batch); }
+  std::vector<int64_t> weights(const data::Batch& batch) const override { return inner_->weights(batch); }
   train::ObjectiveResult run(parallel::ShardedModel& model, const data::Batch& batch) const override {
     seen.push_back(batch.ordinals);
     return inner_->run(model, batch);
   }
-  const std::vector<std::string>& metric_names() const override { return inner_->metric_names(); }
+  const std::vector<ObjectiveMetric>& metrics() const override { return inner_->metrics(); }
 
   mutable std::vector<std::vector<int64_t>> seen;
 
@@ -169,10 +169,10 @@ TEST_F(TrainerTest, DpoNeedsAPositiveBetaAndAnAdapter) {
 TEST_F(TrainerTest, MicrobatchReductionWeighsMicroBatchesAlike) {
   const train::DpoObjective pairs({}), micro({.reduction = train::DpoReduction::kMicrobatch});
   const auto batch = tiny_rows(run_.job, 3)->collate(std::vector<int64_t>{0, 1, 2}, {});
-  EXPECT_EQ(pairs.weight(batch), 3);
-  EXPECT_EQ(micro.weight(batch), 1);
-  const double sum = pairs.run(engine_, batch).loss_sum.item<double>();
-  EXPECT_NEAR(micro.run(engine_, batch).loss_sum.item<double>(), sum / 3, 1e-6);
+  EXPECT_EQ(pairs.weights(batch), std::vector<int64_t>{3});
+  EXPECT_EQ(micro.weights(batch), std::vector<int64_t>{1});
+  const double sum = pairs.run(engine_, batch).loss_sums.at(0).item<double>();
+  EXPECT_NEAR(micro.run(engine_, batch).loss_sums.at(0).item<double>(), sum / 3, 1e-6);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "apus/train/dpo_job.h"
+#include "apus/train/job.h"
 
 #include <algorithm>
 #include <cmath>
@@ -34,8 +34,8 @@ int64_t config_number(const models::PretrainedModel& model, const std::string& k
 }
 
 /// A loaded adapter's own settings stand; a flag that says otherwise is refused, not ignored.
-void take_adapter_settings(DpoJobOptions& options, const peft::LoraConfig& adapter) {
-  const DpoJobOptions defaults;
+void take_adapter_settings(JobOptions& options, const peft::LoraConfig& adapter) {
+  const JobOptions defaults;
   const auto take = [&](const std::string& flag, auto& option, const auto& unset, const auto& own) {
     APUS_CHECK(option == unset || option == own, ConfigError, "--", flag,
                " differs from that of --adapters ", options.adapters,
@@ -54,10 +54,10 @@ void take_adapter_settings(DpoJobOptions& options, const peft::LoraConfig& adapt
 }
 
 /// One run of the main job on one rank.
-class DpoJob {
+class TrainingJob {
  public:
-  DpoJob(const DpoJobOptions& options, const JobContext& context)
-      : context_(context), options_(resolve_dpo_job(options, context.world->size())) {}
+  TrainingJob(const JobOptions& options, const JobContext& context)
+      : context_(context), options_(resolve_job(options, context.world->size())) {}
 
   JobSummary run() {
     context_.logger->info(detail::concat("world_size=", world().size(), ", rank=", world().rank(),
@@ -293,7 +293,7 @@ class DpoJob {
   }
 
   JobContext context_;
-  DpoJobOptions options_;
+  JobOptions options_;
   data::TokenizerFolder tokenizer_;
   models::PretrainedModel model_;
   peft::LoraSummary adapter_;
@@ -310,11 +310,11 @@ class DpoJob {
 
 }  // namespace
 
-JobSummary run_dpo_job(const DpoJobOptions& options, const JobContext& context) {
+JobSummary run_job(const JobOptions& options, const JobContext& context) {
   APUS_CHECK(context.world && context.logger && context.clock, ConfigError,
              "a job needs a communicator, a logger and a clock");
   try {
-    return DpoJob(options, context).run();
+    return TrainingJob(options, context).run();
   } catch (const std::exception& error) {
     context.world->abort(error.what());
     throw;

@@ -4,59 +4,59 @@
 #include <nlohmann/json.hpp>
 
 #include "apus/base/error.h"
-#include "apus/train/dpo_job.h"
+#include "apus/train/job.h"
 #include "apus/train/job_settings.h"
 
 namespace apus::train {
 namespace {
 
-DpoJobOptions valid() {
-  DpoJobOptions options;
+JobOptions valid() {
+  JobOptions options;
   options.model = "/models/Qwen2.5-14B-Instruct/";
   options.dataset = {"train.jsonl"};
   return options;
 }
 
-std::string error_of(const std::function<void(DpoJobOptions&)>& change) {
-  DpoJobOptions options = valid();
+std::string error_of(const std::function<void(JobOptions&)>& change) {
+  JobOptions options = valid();
   change(options);
   try {
-    resolve_dpo_job(options, 4);
+    resolve_job(options, 4);
   } catch (const Error& error) {
     return error.what();
   }
   return "";
 }
 
-TEST(DpoJobOptions, AccumulationMakesAtLeastSixteenRowsAStep) {
-  EXPECT_EQ(resolve_dpo_job(valid(), 1).gradient_accumulation_steps, 16);
-  EXPECT_EQ(resolve_dpo_job(valid(), 4).gradient_accumulation_steps, 4);
-  EXPECT_EQ(resolve_dpo_job(valid(), 3).gradient_accumulation_steps, 6);
-  EXPECT_EQ(resolve_dpo_job(valid(), 64).gradient_accumulation_steps, 1);
+TEST(JobOptions, AccumulationMakesAtLeastSixteenRowsAStep) {
+  EXPECT_EQ(resolve_job(valid(), 1).gradient_accumulation_steps, 16);
+  EXPECT_EQ(resolve_job(valid(), 4).gradient_accumulation_steps, 4);
+  EXPECT_EQ(resolve_job(valid(), 3).gradient_accumulation_steps, 6);
+  EXPECT_EQ(resolve_job(valid(), 64).gradient_accumulation_steps, 1);
 }
 
-TEST(DpoJobOptions, DependentValuesAreFilledIn) {
-  const DpoJobOptions options = resolve_dpo_job(valid(), 4);
+TEST(JobOptions, DependentValuesAreFilledIn) {
+  const JobOptions options = resolve_job(valid(), 4);
   EXPECT_EQ(options.eval_steps, options.save_steps);
   EXPECT_EQ(options.data_seed, 42);
-  DpoJobOptions seeded = valid();
+  JobOptions seeded = valid();
   seeded.seed = 7;
-  EXPECT_EQ(resolve_dpo_job(seeded, 4).data_seed, 42) << "the order of rows has a seed of its own";
+  EXPECT_EQ(resolve_job(seeded, 4).data_seed, 42) << "the order of rows has a seed of its own";
   EXPECT_EQ(options.output_dir, "output/Qwen2.5-14B-Instruct");
 }
 
-TEST(DpoJobOptions, Bf16DecidesTheDtypeAndMustNotContradictIt) {
-  DpoJobOptions options = valid();
+TEST(JobOptions, Bf16DecidesTheDtypeAndMustNotContradictIt) {
+  JobOptions options = valid();
   options.bf16 = true;
-  EXPECT_EQ(resolve_dpo_job(options, 1).torch_dtype, "bfloat16");
+  EXPECT_EQ(resolve_job(options, 1).torch_dtype, "bfloat16");
   options.bf16 = false;
-  EXPECT_EQ(resolve_dpo_job(options, 1).torch_dtype, "float32");
+  EXPECT_EQ(resolve_job(options, 1).torch_dtype, "float32");
   options.torch_dtype = "bfloat16";
-  EXPECT_THROW(resolve_dpo_job(options, 1), ConfigError);
+  EXPECT_THROW(resolve_job(options, 1), ConfigError);
 }
 
-TEST(DpoJobOptions, ErrorsNameTheFlag) {
-  const std::vector<std::pair<std::string, std::function<void(DpoJobOptions&)>>> faults = {
+TEST(JobOptions, ErrorsNameTheFlag) {
+  const std::vector<std::pair<std::string, std::function<void(JobOptions&)>>> faults = {
       {"--model", [](auto& o) { o.model.clear(); }},
       {"--dataset", [](auto& o) { o.dataset.clear(); }},
       {"--lora_rank", [](auto& o) { o.lora_rank = 0; }},
@@ -88,34 +88,34 @@ TEST(DpoJobOptions, ErrorsNameTheFlag) {
   EXPECT_EQ(error_of([](auto&) {}), "");
 }
 
-TEST(DpoJobOptions, TheRecordHoldsEveryResolvedFlag) {
-  const nlohmann::ordered_json json = to_json(resolve_dpo_job(valid(), 4));
+TEST(JobOptions, TheRecordHoldsEveryResolvedFlag) {
+  const nlohmann::ordered_json json = to_json(resolve_job(valid(), 4));
   EXPECT_EQ(json.at("gradient_accumulation_steps"), 4);
   EXPECT_EQ(json.at("target_modules"), nlohmann::ordered_json({"all-linear"}));
   EXPECT_TRUE(json.at("save_total_limit").is_null());
   EXPECT_GT(json.size(), 45u);
 }
 
-TEST(DpoJobOptions, TheStrategyListsOnlyKeysThatAct) {
-  DpoJobOptions options = valid();
+TEST(JobOptions, TheStrategyListsOnlyKeysThatAct) {
+  JobOptions options = valid();
   options.deepspeed = "zero2";
-  const auto zero2 = strategy_json(resolve_dpo_job(options, 4), 4);
+  const auto zero2 = strategy_json(resolve_job(options, 4), 4);
   EXPECT_EQ(zero2.at("train_batch_size"), 16);
   EXPECT_EQ(zero2.at("zero_optimization").at("stage"), 2);
   EXPECT_EQ(zero2.at("zero_optimization").at("allgather_bucket_size"), 200'000'000);
   options.deepspeed = "";
-  EXPECT_FALSE(strategy_json(resolve_dpo_job(options, 4), 4).at("zero_optimization").contains("allgather_bucket_size"));
+  EXPECT_FALSE(strategy_json(resolve_job(options, 4), 4).at("zero_optimization").contains("allgather_bucket_size"));
 }
 
 TEST(JobSettings, PartsFollowTheFlags) {
-  DpoJobOptions options = valid();
+  JobOptions options = valid();
   options.deepspeed = "zero2";
   options.gradient_checkpointing = false;
   options.adapters = "adapter";
   options.dpo_reduction = "microbatch";
   options.target_regex = ".*q_proj";
   options.target_modules.clear();
-  options = resolve_dpo_job(options, 1);
+  options = resolve_job(options, 1);
   EXPECT_TRUE(engine_options(options).policy.grad_shard);
   EXPECT_EQ(engine_options(options).recompute, parallel::Recompute::kNone);
   EXPECT_EQ(dpo_options(options).reference_adapters, std::vector<std::string>{kReferenceAdapter});

@@ -1,4 +1,4 @@
-#include "apus/train/dpo_job_fields.h"
+#include "apus/train/job_fields.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 namespace apus::train {
 namespace {
 
-TEST(DpoJobFields, EachNameIsVisitedOnce) {
-  const DpoJobOptions options;
+TEST(JobFields, EachNameIsVisitedOnce) {
+  const JobOptions options;
   std::set<std::string> names;
   visit_fields(options,
                [&](const char* name, const auto&) { EXPECT_TRUE(names.insert(name).second) << name; });
@@ -18,17 +18,17 @@ TEST(DpoJobFields, EachNameIsVisitedOnce) {
   EXPECT_TRUE(names.contains("packing_length"));
 }
 
-TEST(DpoJobFields, EveryFieldIsReached) {
+TEST(JobFields, EveryFieldIsReached) {
   // Whoever adds a field and forgets the list changes the struct's size, but not this sum.
-  const DpoJobOptions options;
+  const JobOptions options;
   size_t bytes = 0;
   visit_fields(options, [&](const char*, const auto& field) { bytes += sizeof(field); });
   EXPECT_LE(bytes, sizeof(options));
   EXPECT_LT(sizeof(options) - bytes, 64u) << "more than what alignment takes";
 }
 
-TEST(DpoJobFields, TheFieldsCanBeSet) {
-  DpoJobOptions options;
+TEST(JobFields, TheFieldsCanBeSet) {
+  JobOptions options;
   visit_fields(options, [](const char*, auto& field) {
     if constexpr (std::is_same_v<std::decay_t<decltype(field)>, bool>) field = !field;
   });
@@ -36,8 +36,8 @@ TEST(DpoJobFields, TheFieldsCanBeSet) {
   EXPECT_FALSE(options.add_version);
 }
 
-TEST(DpoJobFields, TheRecordFollowsTheOrderOfTheStruct) {
-  DpoJobOptions options;
+TEST(JobFields, TheRecordFollowsTheOrderOfTheStruct) {
+  JobOptions options;
   options.packing_length = 7;
   std::vector<std::string> names;
   const nlohmann::ordered_json json = to_json(options);

@@ -8,7 +8,7 @@
 #include "apus/data/columns.h"
 #include "apus/optim/schedule.h"
 #include "apus/peft/lora_config.h"
-#include "apus/train/dpo_job_fields.h"
+#include "apus/train/job_fields.h"
 #include "apus/train/job_settings.h"
 
 namespace apus::train {
@@ -49,7 +49,7 @@ void check_not_negative(const std::string& flag, double value) {
   APUS_CHECK(std::isfinite(value) && value >= 0, ConfigError, "--", flag, " must not be negative, got ", value);
 }
 
-void check_sizes(const DpoJobOptions& options) {
+void check_sizes(const JobOptions& options) {
   check_count("per_device_train_batch_size", options.per_device_train_batch_size);
   check_count("per_device_eval_batch_size", options.per_device_eval_batch_size);
   check_count("lora_rank", options.lora_rank);
@@ -72,7 +72,7 @@ void check_sizes(const DpoJobOptions& options) {
              options.num_train_epochs);
 }
 
-void check_numbers(const DpoJobOptions& options) {
+void check_numbers(const JobOptions& options) {
   check_not_negative("learning_rate", options.learning_rate);
   check_not_negative("weight_decay", options.weight_decay);
   check_not_negative("lora_alpha", options.lora_alpha);
@@ -88,7 +88,7 @@ void check_numbers(const DpoJobOptions& options) {
              "--split_dataset_ratio lies in [0, 1), got ", options.split_dataset_ratio);
 }
 
-void check_words(const DpoJobOptions& options) {
+void check_words(const JobOptions& options) {
   check_choice("truncation_strategy", options.truncation_strategy, {"delete", "left", "right"});
   check_choice("dpo_reduction", options.dpo_reduction, {"pairs", "microbatch"});
   check_choice("lora_dtype", options.lora_dtype, {"float32", "bfloat16"});
@@ -99,7 +99,7 @@ void check_words(const DpoJobOptions& options) {
   }
 }
 
-void check_rules(const DpoJobOptions& options) {
+void check_rules(const JobOptions& options) {
   const std::string ratio_flag = options.warmup_steps != 0 ? "warmup_steps" : "warmup_ratio";
   check_named(ratio_flag, [&] {
     optim::resolve_warmup_steps(100, {.warmup_ratio = options.warmup_ratio, .warmup_steps = options.warmup_steps});
@@ -115,7 +115,7 @@ void check_rules(const DpoJobOptions& options) {
   }
 }
 
-void check_packing(const DpoJobOptions& options) {
+void check_packing(const JobOptions& options) {
   APUS_CHECK(options.packing || !options.packing_length, ConfigError, "--packing_length ", *options.packing_length,
              " needs --packing true");
   APUS_CHECK(!options.packing_length || !options.max_length || *options.packing_length >= *options.max_length,
@@ -123,7 +123,7 @@ void check_packing(const DpoJobOptions& options) {
              ": a row as long as that would fit into no pack");
 }
 
-void check_combinations(const DpoJobOptions& options) {
+void check_combinations(const JobOptions& options) {
   APUS_CHECK(!options.model.empty(), ConfigError, "--model is missing: the folder of the model to train");
   APUS_CHECK(!options.dataset.empty(), ConfigError, "--dataset is missing: one or more files of rows (JSON Lines or arrays, also packed)");
   APUS_CHECK(!options.ref_adapters || !options.adapters.empty(), ConfigError,
@@ -140,7 +140,7 @@ void check_combinations(const DpoJobOptions& options) {
              "--val_dataset and --split_dataset_ratio exclude each other");
 }
 
-std::string dtype_word(const DpoJobOptions& options) {
+std::string dtype_word(const JobOptions& options) {
   if (!options.bf16) return options.torch_dtype.value_or("");
   const std::string wanted = *options.bf16 ? "bfloat16" : "float32";
   APUS_CHECK(!options.torch_dtype || *options.torch_dtype == wanted, ConfigError, "--bf16 ",
@@ -161,7 +161,7 @@ nlohmann::ordered_json as_json(const std::optional<T>& value) {
 
 }  // namespace
 
-DpoJobOptions resolve_dpo_job(DpoJobOptions options, int world) {
+JobOptions resolve_job(JobOptions options, int world) {
   check_combinations(options);
   check_sizes(options);
   check_numbers(options);
@@ -186,7 +186,7 @@ DpoJobOptions resolve_dpo_job(DpoJobOptions options, int world) {
   return options;
 }
 
-nlohmann::ordered_json to_json(const DpoJobOptions& options) {
+nlohmann::ordered_json to_json(const JobOptions& options) {
   nlohmann::ordered_json json;
   json["rlhf_type"] = "dpo";
   json["train_type"] = "lora";
@@ -205,7 +205,7 @@ int zero_stage(const parallel::ShardPolicy& policy) {
 
 }  // namespace
 
-nlohmann::ordered_json strategy_json(const DpoJobOptions& options, int world) {
+nlohmann::ordered_json strategy_json(const JobOptions& options, int world) {
   const int64_t accumulation = options.gradient_accumulation_steps.value_or(1);
   const parallel::ShardedModelOptions engine = engine_options(options);
   nlohmann::ordered_json json;

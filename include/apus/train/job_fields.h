@@ -1,11 +1,11 @@
 #pragma once
 
-#include "apus/train/dpo_job.h"
+#include "apus/train/job.h"
 
 namespace apus::train {
 
 // The one list of a job's options besides the struct itself: args.json is written by it, and the command
-// line's flags are bound by it. `Options` is DpoJobOptions or const DpoJobOptions; `visit(name, field)` is
+// line's flags are bound by it. `Options` is JobOptions or const JobOptions; `visit(name, field)` is
 // called once for each option, under the name of its flag, in the order of the struct.
 
 /// What is trained.

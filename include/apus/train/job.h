@@ -19,8 +19,8 @@ namespace apus::train {
 
 /// Everything that decides a DPO job with LoRA, named as the command line's flags (compat.md section 2).
 ///
-/// Values that are absent are resolved by resolve_dpo_job(); the resolved set is written to args.json.
-struct APUS_API DpoJobOptions {
+/// Values that are absent are resolved by resolve_job(); the resolved set is written to args.json.
+struct APUS_API JobOptions {
   // What is trained.
   /// Folder in Hugging Face layout.
   std::string model;
@@ -123,13 +123,13 @@ struct APUS_API DpoJobOptions {
 
 /// Fills in what depends on other options and on the world, and checks every value that can be checked without
 /// reading files. Throws ConfigError naming the flag, what came and what is allowed.
-APUS_API DpoJobOptions resolve_dpo_job(DpoJobOptions options, int world);
+APUS_API JobOptions resolve_job(JobOptions options, int world);
 
 /// All resolved options under their flags' names, in the order of the struct: args.json.
-APUS_API nlohmann::ordered_json to_json(const DpoJobOptions& options);
+APUS_API nlohmann::ordered_json to_json(const JobOptions& options);
 
 /// The strategy as DeepSpeed-like JSON: only keys that act.
-APUS_API nlohmann::ordered_json strategy_json(const DpoJobOptions& options, int world);
+APUS_API nlohmann::ordered_json strategy_json(const JobOptions& options, int world);
 
 /// Surroundings of a job.
 struct APUS_API JobContext {
@@ -164,6 +164,6 @@ struct APUS_API JobSummary {
 /// Collectives: every rank calls it with equal options; one rank's error ends all with its message before the
 ///              first collective, and aborts the world afterwards.
 /// Throws: ConfigError, DataError, CheckpointError, NotSupported, CommError.
-APUS_API JobSummary run_dpo_job(const DpoJobOptions& options, const JobContext& context);
+APUS_API JobSummary run_job(const JobOptions& options, const JobContext& context);
 
 }  // namespace apus::train
