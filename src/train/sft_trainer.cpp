@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "apus/train/sft_objective.h"
 #include "train/trainer_checks.h"
 
 namespace apus::train {

@@ -21,7 +21,8 @@
 #include "apus/models/qwen2.h"
 #include "apus/parallel/sharded_model.h"
 #include "apus/peft/lora.h"
-#include "apus/train/objective.h"
+#include "apus/train/dpo_objective.h"
+#include "apus/train/sft_objective.h"
 #include "apus/train/trainer.h"
 
 /// A tiny Qwen2, random rows and whole training runs over them, for tests of the engine and the trainers.

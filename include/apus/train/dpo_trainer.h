@@ -5,6 +5,7 @@
 
 #include "apus/base/api.h"
 #include "apus/data/collator.h"
+#include "apus/train/dpo_objective.h"
 #include "apus/train/trainer.h"
 
 namespace apus::train {

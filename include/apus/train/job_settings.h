@@ -11,8 +11,8 @@
 #include "apus/data/tokenizer_config.h"
 #include "apus/parallel/sharded_model.h"
 #include "apus/peft/lora_config.h"
+#include "apus/train/dpo_objective.h"
 #include "apus/train/job.h"
-#include "apus/train/objective.h"
 #include "apus/train/trainer.h"
 
 namespace apus::train {

@@ -14,7 +14,7 @@
 #include "apus/models/init_random.h"
 #include "apus/models/qwen2.h"
 #include "apus/parallel/sharded_model.h"
-#include "apus/train/objective.h"
+#include "apus/train/sft_objective.h"
 #include "apus/train/trainer.h"
 
 // A user of the installed (or added) library: one training step of a random Qwen2, which must start near the

@@ -12,6 +12,7 @@
 #include "apus/models/pretrained.h"
 #include "apus/optim/schedule.h"
 #include "apus/peft/adapter_file.h"
+#include "apus/train/sft_objective.h"
 #include "apus/train/trainer.h"
 #include "tests/support/case_folder.h"
 #include "tests/support/rank_threads.h"

@@ -92,7 +92,7 @@ class RecordingObjective final : public train::Objective {
     seen.push_back(batch.ordinals);
     return inner_->run(model, batch);
   }
-  const std::vector<ObjectiveMetric>& metrics() const override { return inner_->metrics(); }
+  const std::vector<train::ObjectiveMetric>& metrics() const override { return inner_->metrics(); }
 
   mutable std::vector<std::vector<int64_t>> seen;
 
