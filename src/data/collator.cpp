@@ -169,6 +169,14 @@ at::Tensor margins_of(std::span<const DpoRow> rows, const CollateOptions& option
   return any ? to_tensor(margins, options) : at::Tensor();
 }
 
+/// The channel of each row; none at all where no row has one.
+std::vector<std::string> channels_of(std::span<const SftRow> rows) {
+  if (std::ranges::all_of(rows, [](const SftRow& row) { return row.channel.empty(); })) return {};
+  std::vector<std::string> channels;
+  for (const SftRow& row : rows) channels.push_back(row.channel);
+  return channels;
+}
+
 std::span<const int32_t> tail(const std::vector<int32_t>& ids, int32_t begin) {
   return std::span(ids).subspan(static_cast<size_t>(begin));
 }
@@ -239,6 +247,7 @@ Batch collate_sft(std::span<const SftRow> rows, std::span<const int64_t> ordinal
                          .weights = row.weights,
                          .owner = static_cast<int64_t>(sequences.size())});
   Batch batch = lay_out(sequences, options);
+  batch.channels = channels_of(rows);
   batch.rows = static_cast<int64_t>(rows.size());
   batch.ordinals.assign(ordinals.begin(), ordinals.end());
   return batch;

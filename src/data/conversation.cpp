@@ -203,6 +203,7 @@ void set_system(Conversation& conversation, const std::string& text) {
 Conversation make_conversation(Json row) {
   require_supported_keys(row);
   const std::string form = form_of(row);
+  std::string channel = channel_of(row);
   Conversation conversation;
   if (form == "text") {
     const Json text = take_value(row, "text");
@@ -215,6 +216,7 @@ Conversation make_conversation(Json row) {
     conversation.tools = normalized_tools(take_value(row, "tools"));
   }
   conversation.form = form;
+  conversation.channel = std::move(channel);
   return conversation;
 }
 

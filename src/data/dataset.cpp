@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "apus/base/error.h"
@@ -44,8 +45,13 @@ Batch DpoDataset::collate(std::span<const int64_t> ordinals, const CollateOption
   return collate_dpo(rows, ordinals, options);
 }
 
-SftDataset::SftDataset(std::vector<SftRow> rows, DatasetOrigin origin)
-    : SftDataset(in_memory(std::move(rows)), std::move(origin)) {}
+SftDataset::SftDataset(std::vector<SftRow> rows, DatasetOrigin origin) : origin_(std::move(origin)) {
+  std::set<std::string> channels;
+  for (const SftRow& row : rows)
+    if (!row.channel.empty()) channels.insert(row.channel);
+  origin_.channels.assign(channels.begin(), channels.end());
+  rows_ = in_memory(std::move(rows));
+}
 
 SftDataset::SftDataset(std::shared_ptr<const RowTable<SftRow>> rows, DatasetOrigin origin)
     : rows_(std::move(rows)), origin_(std::move(origin)) {}

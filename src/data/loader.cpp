@@ -54,6 +54,7 @@ class Loader::Source {
     APUS_CHECK(static_cast<int64_t>(rows.places.size()) == batch.rows, ShapeError,
                "the dataset made a batch of ", batch.rows, " rows, expected ", rows.places.size());
     batch.places = std::move(rows.places);
+    batch.epoch = task.at.epoch;
     return batch;
   }
 

@@ -1,5 +1,6 @@
 #include "data/prepare_rows.h"
 
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -27,18 +28,24 @@ constexpr RowKind kind_of(const DpoRow*) {
   return RowKind::kDpo;
 }
 
+void add_channel(const SftRow& row, std::set<std::string>& channels) {
+  if (!row.channel.empty() && !channels.contains(row.channel)) channels.insert(row.channel);
+}
+void add_channel(const DpoRow& /*row*/, std::set<std::string>& /*channels*/) {}
+
 /// What a worker makes of a block of text.
 struct PreparedBlock {
   RowRecords records;
   std::vector<uint64_t> hashes;  // of each row that was read: its text, and what became of it
   std::vector<std::pair<RowPlace, RowProblem>> dropped;
   NoteLog notes;
+  std::set<std::string> channels;
   std::string first_text;    // of the first row that is used
   std::string unknown_text;  // of the first row of no known shape
 };
 
 /// The number of the layout of what is stored beside the rows; counts up when refusals change, too.
-constexpr int kDescriptionVersion = 2;
+constexpr int kDescriptionVersion = 3;
 
 /// "3 MiB", or less in KiB.
 std::string size_text(int64_t bytes) {
@@ -163,6 +170,7 @@ class Preparation {
       if (!first_text && !block->records.entries.empty()) first_text = std::move(block->first_text);
       if (unknown_text.empty()) unknown_text = std::move(block->unknown_text);
       description.notes.add(block->notes);
+      description.channels.merge(block->channels);
       writer.append(block->records);
       fingerprint.update(std::as_bytes(std::span(block->hashes)));
       for (auto& [place, problem] : block->dropped) description.dropped.add(place, std::move(problem));
@@ -198,6 +206,7 @@ class Preparation {
       } else {
         if (out.records.entries.empty()) out.first_text = block.rows.text(i);
         out.notes.add(outcome.encoded.notes);
+        add_channel(outcome.encoded.row, out.channels);
         out.records.add(outcome.encoded.row, outcome.encoded.truncated);
         add_row(hash, outcome.encoded.row);
       }
@@ -220,7 +229,9 @@ class Preparation {
     DatasetOrigin origin{.files = names_,
                          .report = report_of(*file, description.dropped, names_),
                          .fingerprint = std::move(description.fingerprint),
-                         .note = std::move(description.note)};
+                         .note = std::move(description.note),
+                         .rows_read = description.rows_read,
+                         .channels = {description.channels.begin(), description.channels.end()}};
     warn_of_short_files(options_, description.rows_read, logger_);
     log_report(names_, origin.report, logger_);
     log_notes(names_, description.notes, plan_.columns, logger_);

@@ -6,6 +6,7 @@
 #include "apus/data/rows_report.h"
 #include "data/prepare_rows.h"
 #include "data/row_cache_key.h"
+#include "data/row_json.h"
 
 namespace apus::data {
 namespace {
@@ -70,6 +71,7 @@ EncodedRow<SftRow> make_token_row(std::string_view text, const TokenRowsPrepareO
   SftRow& row = encoded.row;
   row.input_ids = read_ids(json, "input_ids", 0, limit);
   row.labels = read_ids(json, "labels", kIgnoredLabel, limit);
+  row.channel = channel_of(json);
   if (row.input_ids.empty()) refuse("empty input_ids");
   const auto size = static_cast<int64_t>(row.input_ids.size());
   if (row.labels.size() != row.input_ids.size())

@@ -114,7 +114,8 @@ std::string PreparedDescription::text() const {
                             {"note", note},
                             {"rows_read", rows_read},
                             {"dropped", dropped.to_json()},
-                            {"notes", notes.to_json()}};
+                            {"notes", notes.to_json()},
+                            {"channels", channels}};
   return text_of_key(json);
 }
 
@@ -126,7 +127,8 @@ PreparedDescription PreparedDescription::parse(std::string_view text, const std:
             json.at("note").get<std::string>(),
             json.at("rows_read").get<std::vector<int64_t>>(),
             DropLog::from_json(json.at("dropped")),
-            NoteLog::from_json(json.at("notes"))};
+            NoteLog::from_json(json.at("notes")),
+            json.at("channels").get<std::set<std::string>>()};
   } catch (const nlohmann::json::exception& error) {
     throw DataError(file, 0, std::string("has no readable description: ") + error.what());
   }

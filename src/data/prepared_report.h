@@ -77,6 +77,7 @@ struct PreparedDescription {
   std::vector<int64_t> rows_read;  ///< from each file
   DropLog dropped;
   NoteLog notes;
+  std::set<std::string> channels;  ///< that rows belong to
 
   std::string text() const;
   /// Throws:  DataError naming `file` if the text is no description.

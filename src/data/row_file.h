@@ -23,7 +23,7 @@ enum class RowKind : uint32_t { kSft = 1, kDpo = 2 };
 
 /// The version of the layout, which docs/design/data.md describes. Any change to it, or to append_record,
 /// raises it.
-inline constexpr uint32_t kRowFileVersion = 1;
+inline constexpr uint32_t kRowFileVersion = 2;
 
 /// A row's entry in the index, as it lies in the file.
 struct RowEntry {

@@ -45,6 +45,7 @@ inline void add_row(Hash64& hash, const SftRow& row) {
   add_list(hash, row.input_ids);
   add_list(hash, row.labels);
   add_list(hash, row.weights);
+  if (!row.channel.empty()) add_text(hash, row.channel);
 }
 
 }  // namespace apus::data

@@ -22,6 +22,24 @@ const nlohmann::ordered_json* find_value(const nlohmann::ordered_json& object, s
 /// Takes a key out of an object; null where it is absent.
 nlohmann::ordered_json take_value(nlohmann::ordered_json& object, std::string_view key);
 
+/// The channel that a row names (a text, or a whole number as text); "" where it names none. `json` is any of
+/// nlohmann's types.
+/// Throws:  RowRefused (bad_channel): another type, or more than 100 bytes.
+template <typename Json>
+std::string channel_of(const Json& row) {
+  const auto at = row.find("channel");
+  if (at == row.end() || at->is_null()) return {};
+  constexpr size_t kMostBytes = 100;
+  if (!at->is_string() && !at->is_number_integer())
+    refuse_row("bad_channel", "channel is no text", std::string("channel is of type ") + at->type_name());
+  std::string name = at->is_string() ? at->template get<std::string>() : at->dump();
+  if (name.size() > kMostBytes)
+    refuse_row("bad_channel", "channel is too long",
+               "it has " + std::to_string(name.size()) + " bytes, at most " + std::to_string(kMostBytes) +
+                   " are taken");
+  return name;
+}
+
 /// "a list", "an object", "a string", "null", ...
 std::string type_text(const nlohmann::ordered_json& value);
 

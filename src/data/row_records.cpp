@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+#include <string>
 
 #include "apus/base/error.h"
 
@@ -17,6 +19,7 @@ enum RunKind : uint32_t {
 constexpr uint32_t kKindBits = 2;
 constexpr uint32_t kMaxRun = (uint32_t{1} << (32 - kKindBits)) - 1;
 constexpr uint32_t kHasWeights = 1;
+constexpr uint32_t kHasChannel = 2;
 constexpr uint32_t kHasMargin = 1;
 
 RunKind kind_of(int32_t id, int32_t label) {
@@ -27,6 +30,14 @@ RunKind kind_of(int32_t id, int32_t label) {
 template <typename T>
 void append_all(std::span<const T> values, std::vector<uint32_t>& words) {
   for (const T value : values) words.push_back(std::bit_cast<uint32_t>(value));
+}
+
+/// A text: its bytes' number, then the bytes in whole words.
+void append_text(const std::string& text, std::vector<uint32_t>& words) {
+  words.push_back(static_cast<uint32_t>(text.size()));
+  const size_t begin = words.size();
+  words.resize(begin + (text.size() + sizeof(uint32_t) - 1) / sizeof(uint32_t));
+  std::memcpy(words.data() + begin, text.data(), text.size());
 }
 
 /// Takes words off the front of a record; after an overrun everything it gives is empty.
@@ -53,6 +64,11 @@ class WordReader {
     const auto words = take(count);
     out.resize(words.size());
     std::ranges::transform(words, out.begin(), [](uint32_t word) { return std::bit_cast<T>(word); });
+  }
+  std::string text() {
+    const size_t bytes = one();
+    const auto words = take((bytes + sizeof(uint32_t) - 1) / sizeof(uint32_t));
+    return words.empty() ? std::string() : std::string(reinterpret_cast<const char*>(words.data()), bytes);
   }
   /// Whether every word was taken, and none too many.
   bool is_exact() const { return !overrun_ && words_.empty(); }
@@ -105,11 +121,12 @@ void append_record(const SftRow& row, std::vector<uint32_t>& words) {
   words.push_back(static_cast<uint32_t>(size));
   words.push_back(static_cast<uint32_t>(runs.size()));
   words.push_back(static_cast<uint32_t>(listed.size()));
-  words.push_back(row.weights.empty() ? 0 : kHasWeights);
+  words.push_back((row.weights.empty() ? 0 : kHasWeights) | (row.channel.empty() ? 0 : kHasChannel));
   words.insert(words.end(), runs.begin(), runs.end());
   append_all<int32_t>(row.input_ids, words);
   append_all<int32_t>(listed, words);
   append_all<float>(row.weights, words);
+  if (!row.channel.empty()) append_text(row.channel, words);
 }
 
 bool read_record(std::span<const uint32_t> words, SftRow& row) {
@@ -121,7 +138,9 @@ bool read_record(std::span<const uint32_t> words, SftRow& row) {
   reader.copy(size, row.input_ids);
   reader.copy(listed_count, listed);
   if (flags & kHasWeights) reader.copy(size, row.weights);
-  return reader.is_exact() && flags <= kHasWeights && size > 0 && fill_labels(runs, listed, row);
+  if (flags & kHasChannel) row.channel = reader.text();
+  return reader.is_exact() && flags <= (kHasWeights | kHasChannel) && size > 0 &&
+         fill_labels(runs, listed, row);
 }
 
 void append_record(const DpoRow& row, std::vector<uint32_t>& words) {

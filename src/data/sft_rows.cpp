@@ -85,6 +85,8 @@ struct SftEncoder::State {
   SftRow encode_text(const std::string& text, float weight) const;
   SftRow encode_pretrain(const Conversation& conversation) const;
   SftRow encode_chat(const Conversation& conversation, RowNotes& notes) const;
+  /// Whichever of these the row asks for.
+  SftRow encode_tokens(Conversation& conversation, RowNotes& notes) const;
   RowRenderer renderer(const Conversation& conversation) const {
     return {*chat, conversation.tools, options.template_kwargs, options.clock};
   }
@@ -192,6 +194,14 @@ SftRow SftEncoder::State::encode_chat(const Conversation& conversation, RowNotes
   return label_spans(placed_tokens(*folder.tokenizer, text), spans, elsewhere);
 }
 
+SftRow SftEncoder::State::encode_tokens(Conversation& conversation, RowNotes& notes) const {
+  if (conversation.text) return encode_text(*conversation.text, 1.0f);
+  if (options.task == SftTask::kPretrain) return encode_pretrain(conversation);
+  if (!chat) refuse_row("no_template", "conversations need a chat template", "the tokenizer has none");
+  if (options.system) set_system(conversation, *options.system);
+  return encode_chat(conversation, notes);
+}
+
 SftEncoder::SftEncoder(TokenizerFolder folder, SftEncodeOptions options)
     : state_(std::make_unique<const State>(std::move(folder), std::move(options))) {}
 
@@ -222,12 +232,9 @@ SftRow SftEncoder::encode(Conversation conversation) const {
 }
 
 SftRow SftEncoder::encode(Conversation conversation, RowNotes& notes) const {
-  if (conversation.text) return state_->encode_text(*conversation.text, 1.0f);
-  if (state_->options.task == SftTask::kPretrain) return state_->encode_pretrain(conversation);
-  if (!state_->chat)
-    refuse_row("no_template", "conversations need a chat template", "the tokenizer has none");
-  if (state_->options.system) set_system(conversation, *state_->options.system);
-  return state_->encode_chat(conversation, notes);
+  SftRow row = state_->encode_tokens(conversation, notes);
+  row.channel = std::move(conversation.channel);
+  return row;
 }
 
 }  // namespace apus::data

@@ -21,6 +21,14 @@ int64_t rows_of_file(const std::string& text, const std::string& flag) {
   return stream.rows();
 }
 
+/// What was read of each file, where the dataset knows.
+std::vector<FileCounts> files_of(const DatasetOrigin& origin) {
+  std::vector<FileCounts> counts;
+  for (size_t f = 0; f < origin.rows_read.size(); ++f)
+    counts.push_back({.file = origin.files.at(f), .read = origin.rows_read[f]});
+  return counts;
+}
+
 std::vector<std::vector<int64_t>> ordinals_by_file(const Dataset& dataset, size_t files) {
   std::vector<std::vector<int64_t>> ordinals(files);
   for (int64_t i = 0; i < dataset.size(); ++i)
@@ -118,7 +126,8 @@ std::vector<FileCounts> count_unusable_files(const RowReadOptions& options) {
 }
 
 std::vector<FileCounts> count_files(const Dataset& dataset, const RowReadOptions& options) {
-  std::vector<FileCounts> counts = count_unusable_files(options);
+  std::vector<FileCounts> counts = files_of(dataset.origin());
+  if (counts.empty()) counts = count_unusable_files(options);
   const auto ordinals = ordinals_by_file(dataset, counts.size());
   for (size_t f = 0; f < counts.size(); ++f) {
     const RowReport part = dataset.origin().report.part(ordinals[f]);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "apus/base/api.h"
@@ -32,6 +33,10 @@ struct APUS_API Batch {
   /// [rows] how many rows stand before each in the epoch's order: the coordinate of its random numbers
   /// (SampleCoordinate::ordinal), whatever the world, packs and balance. Filled by the loader, else empty.
   std::vector<int64_t> places;
+  /// Epoch in which the rows stand, the other coordinate. Filled by the loader, else 0.
+  int64_t epoch = 0;
+  /// SFT: [sequences] the channel of each (see SftRow::channel), "" = none; empty = no row has one.
+  std::vector<std::string> channels;
 
   /// Supervised tokens in this micro-batch.
   int64_t target_count() const { return target_rows_M.defined() ? target_rows_M.numel() : 0; }

@@ -32,6 +32,8 @@ struct APUS_API Conversation {
   std::string form = {};
   /// A text for pre-training; it takes the place of messages and tools, which are empty.
   std::optional<std::string> text = {};
+  /// The row's `channel`; empty = none.
+  std::string channel = {};
 
   /// Whether a message is the assistant's.
   bool is_turn(size_t index) const { return messages[index]["role"] == "assistant"; }
@@ -42,12 +44,13 @@ struct APUS_API Conversation {
 /// Shapes: {"messages"}; ShareGPT {"conversations" or "conversation"} of {"from", "value"} or of {"human",
 /// "assistant"}; Alpaca {"instruction", "input", "output"}; {"query", "response"}, the last two also with
 /// "history"; {"text"}. Besides them "system" and "tools" (a list, or a JSON string of one). Keys that hold
-/// null count as absent; other keys have no meaning and are passed over.
+/// null count as absent; other keys have no meaning and are passed over. "channel" (a text or a whole number)
+/// names the part of a mixture that the row belongs to.
 /// `loss` and `loss_scale` leave the messages and become weights. Consecutive `tool_call` messages become one
 /// assistant turn, or join the one before them; `tool_response` becomes `tool`.
 /// Throws:  RowRefused: unknown_form, empty_messages, unknown_role, missing_content, bad_content, bad_text,
 ///          bad_tool_call, bad_tools, bad_loss, bad_loss_scale, loss_on_non_assistant, loss_conflict,
-///          bad_message, bad_history, two_systems, not_supported.
+///          bad_message, bad_history, two_systems, bad_channel, not_supported.
 APUS_API Conversation make_conversation(nlohmann::ordered_json row);
 
 /// Puts a system message before the others, if there is none and the text is not empty.

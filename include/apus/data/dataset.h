@@ -26,6 +26,10 @@ struct APUS_API DatasetOrigin {
   std::string fingerprint = {};
   /// Which rules were taken, for the log.
   std::string note = {};
+  /// Rows that were read from each file; empty where rows come from no files.
+  std::vector<int64_t> rows_read = {};
+  /// Names of the channels that rows belong to, sorted; a subset keeps those of the whole.
+  std::vector<std::string> channels = {};
 };
 
 /// Prepared rows: the seam between whatever reads text and the engine, which asks for batches by ordinal.
@@ -82,6 +86,7 @@ class APUS_API DpoDataset final : public Dataset {
 /// Memory:  that of the table; in memory 8 bytes a token, about 100 bytes a row.
 class APUS_API SftDataset final : public Dataset {
  public:
+  /// Takes the rows as they are; the origin's channels are theirs.
   /// Throws:  ShapeError if a row's labels are not as long as its ids, or a row is empty.
   explicit SftDataset(std::vector<SftRow> rows, DatasetOrigin origin = {});
   /// The table, which must not be null.

@@ -99,7 +99,7 @@ struct TokenRowsPrepareOptions {
 };
 
 /// Reads rows that are tokens already, as prepare_dpo does: {"input_ids": [...], "labels": [...]}, labels of
-/// -100 being not trained. A row without a trained token is dropped.
+/// -100 being not trained, and a "channel", if there is one. A row without a trained token is dropped.
 /// Throws:  as prepare_dpo.
 APUS_API std::shared_ptr<const SftDataset> prepare_token_rows(const TokenRowsPrepareOptions& options,
                                                               Logger& logger);

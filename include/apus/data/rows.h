@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "apus/base/api.h"
@@ -55,6 +56,9 @@ struct APUS_API SftRow {
   /// What each token counts in the loss: as long as labels, 0 where nothing is trained; empty = every trained
   /// token weighs 1.
   std::vector<float> weights = {};
+  /// Which part of a mixture the row belongs to (its key `channel`): its loss is shown by itself, too. Empty =
+  /// none.
+  std::string channel = {};
   RowPlace place = {};
 
   /// Tokens that are trained: labels other than kIgnoredLabel behind the first position.

@@ -35,8 +35,9 @@ struct FileCounts {
   int64_t dropped = 0;
 };
 
-/// Counts the rows of each file by looking through the files once more.
-/// Throws:  as RowStream.
+/// The counts of each file. A dataset that does not know how many rows were read (DatasetOrigin::rows_read) has
+/// its files looked through once more.
+/// Throws:  as RowStream, then.
 APUS_API std::vector<FileCounts> count_files(const Dataset& dataset, const RowReadOptions& options);
 
 /// The same where no row can be used: every row counts as dropped.

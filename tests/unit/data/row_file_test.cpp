@@ -106,7 +106,7 @@ TEST_F(RowFileTest, SaysWhatIsWrong) {
   EXPECT_EQ(reason(whole, RowKind::kDpo), "holds another kind of rows");
   std::string changed = whole;
   changed[8] = 77;
-  EXPECT_EQ(reason(changed), "has layout version 77, this build has 1");
+  EXPECT_EQ(reason(changed), "has layout version 77, this build has 2");
   changed = whole;
   changed[20] = static_cast<char>(changed[20] ^ 1);
   EXPECT_EQ(reason(changed), "is damaged: its rows do not have their checksum");
