@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/stack.h>
 
 #include <cmath>
 #include <utility>
@@ -11,7 +12,7 @@
 namespace apus::train {
 namespace {
 
-double sum_of(const at::Tensor& values) { return values.to(at::kDouble).sum().item<double>(); }
+at::Tensor sum_of(const at::Tensor& values) { return values.to(at::kDouble).sum(); }
 
 }  // namespace
 
@@ -40,7 +41,7 @@ ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Bat
     reference = sequence_log_probs(frozen, batch, options_.reference_adapters);
   }
   const at::Tensor policy = sequence_log_probs(model, batch, options_.policy_adapters);
-  if (batch.is_empty()) return {{policy.sum().mul(0.0)}, std::vector<double>(metrics_.size(), 0.0)};
+  if (batch.is_empty()) return {{policy.sum().mul(0.0)}, {}};
 
   const at::Tensor rewards = policy.sub(reference).mul(options_.beta);
   const at::Tensor chosen = rewards.slice(0, 0, pairs);
@@ -51,10 +52,10 @@ ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Bat
 
   at::NoGradGuard no_grad;
   const at::Tensor accuracies = chosen.gt(rejected);
-  for (const at::Tensor& values : {chosen, rejected, accuracies, margins, policy.slice(0, 0, pairs),
-                                   policy.slice(0, pairs)}) {
-    result.metric_sums.push_back(sum_of(values) * share);
-  }
+  result.metric_sums =
+      at::stack({sum_of(chosen), sum_of(rejected), sum_of(accuracies), sum_of(margins),
+                 sum_of(policy.slice(0, 0, pairs)), sum_of(policy.slice(0, pairs))})
+          .mul(share);
   return result;
 }
 

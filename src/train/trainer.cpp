@@ -150,8 +150,9 @@ StepReport Trainer::run_step(const std::vector<data::Batch>& micro_batches, doub
     const ObjectiveResult result = objective_->run(model_, micro_batches[index]);
     const at::Tensor loss = divided(result.loss_sums, divisors);
     sums[0] += loss.item<double>();
-    for (size_t metric = 0; metric < result.metric_sums.size(); ++metric) {
-      sums[1 + metric] += result.metric_sums[metric] / divisors.at(metrics[metric].divisor);
+    for (size_t metric = 0; result.metric_sums.defined() && metric < metrics.size(); ++metric) {
+      sums[1 + metric] += result.metric_sums[static_cast<int64_t>(metric)].item<double>() /
+                          divisors.at(metrics[metric].divisor);
     }
     model_.backward(loss, last ? parallel::MicroBatchPlace::kLast : parallel::MicroBatchPlace::kNotLast);
   }
@@ -211,8 +212,8 @@ EvaluationReport Trainer::evaluate_rows(const data::Dataset& dataset) {
       if (index < result.loss_sums.size() && result.loss_sums[index].defined())
         sums[divisors + index] += result.loss_sums[index].item<double>();
     }
-    for (size_t metric = 0; metric < result.metric_sums.size(); ++metric)
-      sums[2 * divisors + metric] += result.metric_sums[metric];
+    for (size_t metric = 0; result.metric_sums.defined() && metric < metrics.size(); ++metric)
+      sums[2 * divisors + metric] += result.metric_sums[static_cast<int64_t>(metric)].item<double>();
   }
   sum_over_ranks(model_.dp(), sums);
   EvaluationReport report;

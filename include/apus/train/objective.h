@@ -17,8 +17,9 @@ struct APUS_API ObjectiveResult {
   /// fp32 scalars with tape, one a divisor in the order of Objective::weights(): the step divides each by its
   /// divisor and adds them up. Undefined where a divisor serves metrics alone; one at least is defined.
   std::vector<at::Tensor> loss_sums;
-  /// In the order of Objective::metrics(): sums that the step divides by each one's divisor.
-  std::vector<double> metric_sums;
+  /// fp64 [metrics], without tape, in the order of Objective::metrics(): sums that the step divides by each one's
+  /// divisor. On any device: nothing is read from it before the step's end. Undefined counts as zeros.
+  at::Tensor metric_sums;
 };
 
 /// One figure beside the loss.
