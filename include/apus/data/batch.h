@@ -27,6 +27,9 @@ struct APUS_API Batch {
   at::Tensor target_sequences_M;                ///< int64 [M] the sequence each belongs to
   at::Tensor target_weights_M;                  ///< fp32 [M] what each counts in the loss; undefined: all 1
   at::Tensor pair_margins_P;                    ///< fp32 [P] margins of the pairs; undefined: no row has one
+  /// fp32 [2P] what the reference says of each answer, by target_sequences_M; undefined: nobody computed it
+  /// ahead (train::ReferencedDataset does).
+  at::Tensor reference_log_probs_S;
   int64_t pairs = 0;                            ///< DPO: P; SFT: 0
   int64_t rows = 0;                             ///< rows in this micro-batch (pairs in DPO); 0 = empty
   std::vector<int64_t> ordinals;                ///< [rows] places in the prepared dataset, for reports
