@@ -7,6 +7,8 @@ namespace apus::train {
 
 Objective::~Objective() = default;
 
+ObjectiveMemory::~ObjectiveMemory() = default;
+
 at::Tensor target_log_probs(parallel::ShardedModel& model, const data::Batch& batch,
                             const std::vector<std::string>& adapters) {
   nn::PassContext context{.rows = batch.layout, .adapters = adapters};

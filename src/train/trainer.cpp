@@ -165,6 +165,7 @@ StepReport Trainer::run_step(const std::vector<data::Batch>& micro_batches, doub
   report.loss = sums[0];
   report.metrics.assign(sums.begin() + 1, sums.end());
   check_finite(report);
+  if (ObjectiveMemory* memory = objective_->memory()) memory->finish_step(header.weights, report.metrics);
   return report;
 }
 
@@ -239,6 +240,8 @@ RunSummary Trainer::run(std::shared_ptr<const data::Dataset> train, std::shared_
                              .world = model_.dp().size(),
                              .accumulation = options_.accumulation,
                              .drop_last = options_.drop_last});
+  if (ObjectiveMemory* memory = objective_->memory(); memory && !state.objective.empty())
+    memory->load(state.objective);
   state.max_steps = options_.max_steps > 0 ? options_.max_steps : plan.total_steps(options_.num_train_epochs);
   Run run{.held_out = std::move(held_out), .state = std::move(state), .plan = plan};
   run.first_step = run.state.global_step;
@@ -295,6 +298,7 @@ void Trainer::run_one(Run& run) {
   ++state.global_step;
   state.cursor = run.loader->cursor();
   state.tokens += report.tokens;
+  if (const ObjectiveMemory* memory = objective_->memory()) state.objective = memory->save();
   state.window.add(report);
   run.window_tokens += report.tokens;
   run.last_loss = report.loss;

@@ -13,6 +13,7 @@ nlohmann::ordered_json to_json(const TrainerState& state) {
   json["log_window"] = {{"steps", state.window.steps}, {"loss", state.window.loss}, {"metrics", state.window.metrics}};
   json["elapsed_seconds"] = state.elapsed_seconds;
   json["tokens"] = state.tokens;
+  if (!state.objective.empty()) json["objective"] = state.objective;
   return json;
 }
 
@@ -28,6 +29,7 @@ TrainerState trainer_state_from_json(const nlohmann::json& json, const std::stri
                   window.require<std::vector<double>>("metrics")};
   state.elapsed_seconds = view.require<double>("elapsed_seconds");
   state.tokens = view.require<int64_t>("tokens");
+  if (json.contains("objective")) state.objective = view.require<std::vector<double>>("objective");
   return state;
 }
 

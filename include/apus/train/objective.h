@@ -30,6 +30,21 @@ struct APUS_API ObjectiveMetric {
   size_t divisor = 0;
 };
 
+/// What an objective carries from step to step. Part of a checkpoint, and equal on all ranks: it changes by what
+/// all ranks know alone.
+class APUS_API ObjectiveMemory {
+ public:
+  virtual ~ObjectiveMemory();
+
+  /// Told after each training step: the step's divisors (Objective::weights() over all ranks) and the means of
+  /// Objective::metrics(). Evaluations are not told.
+  virtual void finish_step(const std::vector<int64_t>& divisors, const std::vector<double>& metrics) = 0;
+  /// Everything there is to remember.
+  virtual std::vector<double> save() const = 0;
+  /// Goes on from there. Throws ConfigError if it is not of this kind.
+  virtual void load(const std::vector<double>& saved) = 0;
+};
+
 /// A training goal: maps a micro-batch and a model to sums and to what they are divided by.
 ///
 /// The step's loss is (sum of loss_sums[d]) / (sum of weights[d]), added over the divisors d, where sums go over
@@ -48,6 +63,9 @@ class APUS_API Objective {
 
   /// What run() measures beside the loss.
   virtual const std::vector<ObjectiveMetric>& metrics() const = 0;
+
+  /// Null: steps do not depend on earlier ones but through the weights.
+  virtual ObjectiveMemory* memory() const { return nullptr; }
 };
 
 /// Log-probabilities fp32 [M] of the batch's supervised tokens under the active adapters.

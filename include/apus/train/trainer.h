@@ -65,6 +65,8 @@ struct APUS_API TrainerState {
   double elapsed_seconds = 0.0;
   /// Trained so far.
   int64_t tokens = 0;
+  /// ObjectiveMemory::save; empty for objectives without one.
+  std::vector<double> objective;
 };
 
 /// A checkpoint's trainer_state.json.
