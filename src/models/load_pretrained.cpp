@@ -10,6 +10,7 @@
 #include "apus/base/nearest_name.h"
 #include "apus/base/sharded_safetensors.h"
 #include "apus/models/pretrained.h"
+#include "apus/models/rope_config.h"
 #include "apus/models/tensor_dtype.h"
 
 namespace apus::models {
@@ -133,7 +134,11 @@ PretrainedModel load_pretrained(const fs::path& folder, const ModelRegistry& reg
   const std::string source = config_path.string();
   PretrainedModel loaded;
   loaded.folder = folder;
-  loaded.config_json = read_file(config_path);
+  OverriddenConfig overridden =
+      override_rope(read_file(config_path),
+                    {.rope_scaling = options.rope_scaling, .max_model_len = options.max_model_len}, source);
+  loaded.config_json = std::move(overridden.config_json);
+  loaded.max_length = overridden.max_length;
   const nlohmann::json config = parse_json(loaded.config_json, source);
   const JsonView view(config, source);
   loaded.spec = registry.find(view.require<std::string>("model_type"));
@@ -143,7 +148,11 @@ PretrainedModel load_pretrained(const fs::path& folder, const ModelRegistry& reg
   const std::optional<at::ScalarType> own = options.dtype ? options.dtype : config_dtype(config, source);
   const auto files = std::make_shared<const ShardedSafetensors>(folder);
   loaded.dtype = own ? *own : stored_type(*files);
-  loaded.model = loaded.spec.build(config, {.dtype = loaded.dtype, .source = source});
+  loaded.model = loaded.spec.build(
+      config, {.dtype = loaded.dtype,
+               .source = source,
+               .rope_length = options.rope_batch_length ? RopeLength::kBatch : RopeLength::kSequence,
+               .max_length = options.max_model_len});
   const WeightMap& weights = loaded.spec.weights;
   fill(files, loaded.model->named_parameters(),
        {.checkpoint_name = weights.checkpoint_name,

@@ -1,11 +1,10 @@
 #include "apus/ops/rotary.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/pow.h>
 
 #include "apus/base/error.h"
+#include "apus/ops/rope_scaling.h"
 
 namespace apus::ops {
 namespace {
@@ -38,18 +37,30 @@ Rotated rotary(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tenso
   return {rotate(q_TNH, cos_T1H, sin_T1H), rotate(k_TKH, cos_T1H, sin_T1H)};
 }
 
-RotaryTables rotary_tables(const at::Tensor& positions_T, int64_t head_dim, double theta,
+RotaryTables rotary_tables(const at::Tensor& positions_T, const at::Tensor& inv_freq, double attention_factor,
                            at::ScalarType dtype) {
   APUS_CHECK(positions_T.dim() == 1, ShapeError, "rotary_tables: positions must be [T], they are ",
              positions_T.sizes());
+  const bool shared = inv_freq.dim() == 1;
+  APUS_CHECK(shared || (inv_freq.dim() == 2 && inv_freq.size(0) == positions_T.size(0)), ShapeError,
+             "rotary_tables: inv_freq must be [H/2] or [T, H/2] with T ", positions_T.size(0), ", it is ",
+             inv_freq.sizes());
+  APUS_CHECK(inv_freq.scalar_type() == at::kFloat, ShapeError, "rotary_tables: inv_freq must be fp32, it is ",
+             inv_freq.scalar_type());
+  const at::Tensor frequencies = inv_freq.to(positions_T.device());
+  const at::Tensor half =
+      positions_T.to(at::kFloat).unsqueeze(1) * (shared ? frequencies.unsqueeze(0) : frequencies);
+  const at::Tensor angles_TH = at::cat({half, half}, 1);
+  if (attention_factor == 1.0) return {angles_TH.cos().to(dtype), angles_TH.sin().to(dtype)};
+  return {(angles_TH.cos() * attention_factor).to(dtype), (angles_TH.sin() * attention_factor).to(dtype)};
+}
+
+RotaryTables rotary_tables(const at::Tensor& positions_T, int64_t head_dim, double theta,
+                           at::ScalarType dtype) {
   APUS_CHECK(head_dim > 0 && head_dim % 2 == 0, ShapeError,
              "rotary_tables: the head dim must be even and positive, it is ", head_dim);
-  const auto fp32 = at::TensorOptions().dtype(at::kFloat).device(positions_T.device());
-  const at::Tensor exponents = at::arange(0, head_dim, 2, fp32) / static_cast<double>(head_dim);
-  const at::Tensor frequencies = at::pow(theta, exponents).reciprocal();
-  const at::Tensor half = positions_T.to(at::kFloat).unsqueeze(1) * frequencies.unsqueeze(0);
-  const at::Tensor angles_TH = at::cat({half, half}, 1);
-  return {angles_TH.cos().to(dtype), angles_TH.sin().to(dtype)};
+  return rotary_tables(positions_T, rope_frequencies({}, {.head_dim = head_dim, .theta = theta}).inv_freq,
+                       1.0, dtype);
 }
 
 }  // namespace apus::ops

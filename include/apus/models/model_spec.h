@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "apus/base/api.h"
+#include "apus/models/rope.h"
 #include "apus/nn/causal_lm.h"
 
 namespace apus::models {
@@ -22,6 +23,11 @@ struct APUS_API BuildOptions {
   at::ScalarType dtype = at::kFloat;
   /// The config's name in messages.
   std::string source = "config.json";
+  /// Which length chooses among rotary frequencies that depend on it.
+  RopeLength rope_length = RopeLength::kSequence;
+  /// The longest sequence that the model will see; unset = the config's max_position_embeddings. A model that
+  /// reads shorter ones only (a sliding window) refuses it.
+  std::optional<int64_t> max_length = {};
 };
 
 /// Floating-point operations that one token costs (a multiply-add counts two), sequences being causal.

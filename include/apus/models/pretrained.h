@@ -20,8 +20,9 @@ namespace apus::models {
 /// When stored tensors take the wanted dtype.
 enum class Conversion {
   kNow,    ///< while loading: a converted tensor is a copy, whole
-  kLater,  ///< not at all: every parameter is a mapping in its stored dtype, for a sharded engine that rounds the
-           ///< slices which it keeps (ShardedModelOptions::compute_dtype and frozen_dtype) and reads no more
+  kLater,  ///< not at all: every parameter is a mapping in its stored dtype, for a sharded engine that rounds
+           ///< the slices which it keeps (ShardedModelOptions::compute_dtype and frozen_dtype) and reads no
+           ///< more
 };
 
 /// How a model folder is loaded.
@@ -29,6 +30,13 @@ struct APUS_API LoadOptions {
   /// Of all parameters; unset = the config's own, else that of the stored tensors.
   std::optional<at::ScalarType> dtype = {};
   Conversion conversion = Conversion::kNow;
+  /// --rope_scaling: another rotary rule than the config's, see RopeOverride.
+  std::optional<std::string> rope_scaling = {};
+  /// --max_model_len: the longest sequence that the model will see, see RopeOverride.
+  std::optional<int64_t> max_model_len = {};
+  /// --rope_batch_length: rotary rules that depend on a length take that of the padded batch, as transformers
+  /// does, instead of each sequence's own (RopeLength::kBatch).
+  bool rope_batch_length = false;
 };
 
 /// A model with what its folder said about it.
@@ -36,8 +44,11 @@ struct APUS_API PretrainedModel {
   std::unique_ptr<nn::CausalLm> model;
   /// The registry entry that built it.
   ModelSpec spec;
-  /// The text of config.json as it was: what save_pretrained takes.
+  /// What save_pretrained takes: the text of config.json as it was, with LoadOptions::rope_scaling worked in.
   std::string config_json;
+  /// The longest sequence that the model was made for, or LoadOptions::max_model_len; unset if the config
+  /// does not say.
+  std::optional<int64_t> max_length = {};
   /// That the parameters are to have; under Conversion::kLater they may still have another.
   at::ScalarType dtype = at::kFloat;
   /// Where it came from.
@@ -51,7 +62,8 @@ struct APUS_API PretrainedModel {
 /// Parameters come frozen (nn::make_trainable trains them all).
 /// Memory:  stored in the wanted dtype, a tensor is a private mapping of the file: no anonymous memory, pages
 ///          shared between processes, and kept as long as the tensor; otherwise one converted copy of it.
-/// Throws:  ConfigError if the folder or config.json is missing; DataError if config.json is broken;
+/// Throws:  ConfigError if the folder or config.json is missing, and as override_rope; DataError if
+/// config.json is broken;
 ///          NotSupported for an unknown model_type (listing the known), a feature of the config or a
 ///          quantised checkpoint; CheckpointError naming file, tensor and both shapes if a weight file or
 ///          tensor is missing, broken, ill-shaped or not the model's, or if there are only pickled weights.
