@@ -46,7 +46,7 @@ class ParallelBlock final : public apus::nn::Block {
   }
 
   at::Tensor forward(const at::Tensor& hidden_TD, const apus::nn::PassContext& context) override {
-    const at::Tensor normed_TD = norm_.forward(hidden_TD);
+    const at::Tensor normed_TD = norm_.forward(hidden_TD, context);
     const at::Tensor act_TF = at::relu(up_proj_.forward(normed_TD, context)).square();
     return hidden_TD + attend(normed_TD, context) + down_proj_.forward(act_TF, context);
   }
@@ -78,6 +78,7 @@ class ParallelLm final : public apus::nn::CausalLm {
       register_module("layers." + std::to_string(layer), *layers_.back());
     }
     register_module("norm", norm_);
+    register_module("lm_head", lm_head_);
   }
 
   void prepare(apus::nn::PassContext& context) override {
@@ -85,25 +86,29 @@ class ParallelLm final : public apus::nn::CausalLm {
     context.cos_TH = tables.cos_TH;
     context.sin_TH = tables.sin_TH;
   }
-  at::Tensor embed(const at::Tensor& tokens_T, const apus::nn::PassContext&) override {
-    return embed_.forward(tokens_T);
+  at::Tensor embed(const at::Tensor& tokens_T, const apus::nn::PassContext& context) override {
+    return embed_.forward(tokens_T, context);
   }
   std::vector<apus::nn::Block*> blocks() override {
     std::vector<apus::nn::Block*> blocks;
     for (const auto& layer : layers_) blocks.push_back(layer.get());
     return blocks;
   }
-  at::Tensor final_norm(const at::Tensor& hidden_MD, const apus::nn::PassContext&) override {
-    return norm_.forward(hidden_MD);
+  at::Tensor final_norm(const at::Tensor& hidden_MD, const apus::nn::PassContext& context) override {
+    return norm_.forward(hidden_MD, context);
   }
-  at::Tensor head_weight(const apus::nn::PassContext&) const override { return embed_.weight(); }
+  at::Tensor head_weight(const apus::nn::PassContext& context) const override {
+    return lm_head_.weight(context);
+  }
   std::vector<NamedParameter> embed_parameters() override { return embed_.named_parameters("embed"); }
   std::vector<NamedParameter> block_parameters(int64_t index) override {
     return layers_.at(static_cast<size_t>(index))->named_parameters("layers." + std::to_string(index));
   }
   std::vector<NamedParameter> head_parameters() override {
     auto parameters = norm_.named_parameters("norm");
-    parameters.push_back({"embed.weight", embed_.weight()});  // tied: listed by both of its users
+    parameters.push_back({"embed.weight", embed_.weight()});   // tied: listed by both of its users
+    const auto copies = lm_head_.named_parameters("lm_head");  // an adapter may train a head of its own
+    parameters.insert(parameters.end(), copies.begin(), copies.end());
     return parameters;
   }
   apus::nn::ShardPlan shard_plan() const override { return {}; }  // every parameter whole on every rank
@@ -114,6 +119,7 @@ class ParallelLm final : public apus::nn::CausalLm {
   apus::nn::Embedding embed_{{.vocab_size = kVocab, .hidden_size = kHidden}};
   std::vector<std::unique_ptr<ParallelBlock>> layers_;
   apus::nn::RmsNorm norm_{{.size = kHidden}};
+  apus::nn::VocabHead lm_head_{embed_};
 };
 
 /// Rows that count upwards in steps of 1 to 4: the next token follows from the two before it.

@@ -27,8 +27,8 @@ Qwen2::Qwen2(const Qwen2Config& config, at::ScalarType dtype)
     register_module(layer_path(i), *layers_.back());
   }
   register_module("model.norm", norm_);
-  if (config.tie_word_embeddings) return;
-  lm_head_ = std::make_unique<nn::VocabHead>(vocab_options(config, dtype));
+  lm_head_ = config.tie_word_embeddings ? std::make_unique<nn::VocabHead>(embed_tokens_)
+                                        : std::make_unique<nn::VocabHead>(vocab_options(config, dtype));
   register_module("lm_head", *lm_head_);
 }
 
@@ -41,8 +41,8 @@ void Qwen2::prepare(nn::PassContext& context) {
   context.sin_TH = std::move(tables.sin_TH);
 }
 
-at::Tensor Qwen2::embed(const at::Tensor& tokens_T, const nn::PassContext&) {
-  return embed_tokens_.forward(tokens_T);
+at::Tensor Qwen2::embed(const at::Tensor& tokens_T, const nn::PassContext& context) {
+  return embed_tokens_.forward(tokens_T, context);
 }
 
 std::vector<nn::Block*> Qwen2::blocks() {
@@ -51,12 +51,12 @@ std::vector<nn::Block*> Qwen2::blocks() {
   return blocks;
 }
 
-at::Tensor Qwen2::final_norm(const at::Tensor& hidden_MD, const nn::PassContext&) {
-  return norm_.forward(hidden_MD);
+at::Tensor Qwen2::final_norm(const at::Tensor& hidden_MD, const nn::PassContext& context) {
+  return norm_.forward(hidden_MD, context);
 }
 
-at::Tensor Qwen2::head_weight(const nn::PassContext&) const {
-  return lm_head_ ? lm_head_->weight() : embed_tokens_.weight();
+at::Tensor Qwen2::head_weight(const nn::PassContext& context) const {
+  return lm_head_->weight(context);
 }
 
 std::vector<nn::NamedParameter> Qwen2::embed_parameters() {
@@ -71,7 +71,8 @@ std::vector<nn::NamedParameter> Qwen2::block_parameters(int64_t index) {
 
 std::vector<nn::NamedParameter> Qwen2::head_parameters() {
   std::vector<nn::NamedParameter> parameters = norm_.named_parameters("model.norm");
-  const auto head = lm_head_ ? lm_head_->named_parameters("lm_head") : embed_parameters();
+  if (config_.tie_word_embeddings) parameters.push_back({"model.embed_tokens.weight", embed_tokens_.weight()});
+  const auto head = lm_head_->named_parameters("lm_head");
   parameters.insert(parameters.end(), head.begin(), head.end());
   return parameters;
 }

@@ -87,7 +87,7 @@ Qwen2Block::Qwen2Block(const Qwen2Config& config, at::ScalarType dtype)
 at::Tensor Qwen2Block::forward(const at::Tensor& hidden_TD, const nn::PassContext& context) {
   const at::Tensor attended_TD = self_attn_.forward(input_layernorm_.forward_light(hidden_TD, context), context);
   if (!context.light_tape) {
-    const ops::AddRmsNorm joined = post_attention_layernorm_.forward_add(attended_TD, hidden_TD);
+    const ops::AddRmsNorm joined = post_attention_layernorm_.forward_add(attended_TD, hidden_TD, context);
     return joined.sum + mlp_.forward(ops::Recomputed(joined.normed), context);
   }
   const at::Tensor sum_TD = attended_TD + hidden_TD;

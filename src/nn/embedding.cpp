@@ -18,14 +18,28 @@ at::Tensor unset_table(const VocabOptions& options) {
 }  // namespace
 
 Embedding::Embedding(const VocabOptions& options)
-    : weight_VD_(register_parameter("weight", unset_table(options))) {}
+    : weight_VD_(register_parameter("weight", unset_table(options))) {
+  allow_copies("weight", weight_VD_);
+}
 
-at::Tensor Embedding::forward(const at::Tensor& tokens_T) const {
-  if (!boundary_) return ops::embedding(tokens_T, weight_VD_);
-  return boundary_->leave(ops::embedding(boundary_->enter(tokens_T), weight_VD_));
+at::Tensor Embedding::forward(const at::Tensor& tokens_T, const PassContext& context) const {
+  const at::Tensor copy_VD = active_copy("weight", context);
+  const at::Tensor& table_VD = copy_VD.defined() ? copy_VD : weight_VD_;
+  // The rows are rounded, not the whole table.
+  const auto rows_of = [&](const at::Tensor& tokens) {
+    return ops::embedding(tokens, table_VD).to(weight_VD_.scalar_type());
+  };
+  if (!boundary_) return rows_of(tokens_T);
+  return boundary_->leave(rows_of(boundary_->enter(tokens_T)));
 }
 
 VocabHead::VocabHead(const VocabOptions& options)
-    : weight_VD_(register_parameter("weight", unset_table(options))) {}
+    : weight_VD_(register_parameter("weight", unset_table(options))) {
+  allow_copies("weight", weight_VD_);
+}
+
+VocabHead::VocabHead(const Embedding& tied) : weight_VD_(tied.weight()) {
+  allow_copies("weight", weight_VD_);
+}
 
 }  // namespace apus::nn

@@ -73,7 +73,7 @@ class APUS_API Qwen2 final : public nn::CausalLm {
   std::vector<nn::NamedParameter> embed_parameters() override;
   /// Throws:  ShapeError if there is no such block.
   std::vector<nn::NamedParameter> block_parameters(int64_t index) override;
-  /// "model.norm.weight" and the head, or the embedding where tied.
+  /// "model.norm.weight", the head, or the embedding where tied, and adapters' copies of the head.
   std::vector<nn::NamedParameter> head_parameters() override;
   /// Column: q, k, v, gate, up. Row: o, down. Vocabulary: embedding, head. Sequence: norms.
   nn::ShardPlan shard_plan() const override;
@@ -87,7 +87,7 @@ class APUS_API Qwen2 final : public nn::CausalLm {
   nn::Embedding embed_tokens_;
   std::vector<std::unique_ptr<nn::Block>> layers_;
   nn::RmsNorm norm_;
-  /// Null where tied.
+  /// Where tied it registers nothing but adapters' copies.
   std::unique_ptr<nn::VocabHead> lm_head_;
 };
 

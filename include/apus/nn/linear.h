@@ -6,10 +6,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "apus/base/api.h"
+#include "apus/nn/adaptable_module.h"
 #include "apus/nn/boundary.h"
-#include "apus/nn/module.h"
 #include "apus/nn/pass_context.h"
 
 namespace apus::nn {
@@ -28,8 +29,10 @@ struct APUS_API LoraOptions {
   double alpha = 32;
   /// Scaling alpha / sqrt(rank) instead of alpha / rank.
   bool use_rslora = false;
-  /// Recorded with the adapter and not applied here: a trainer that would have to apply it refuses it.
+  /// Share of x's features that is dropped on the way into A, in passes that have PassContext::dropout.
   double dropout = 0.0;
+  /// The layer's full path, which with the adapter's name keys the mask; needed if dropout > 0.
+  std::string path = "";
 
   /// The factor in front of B A.
   double scaling() const;
@@ -42,20 +45,25 @@ struct APUS_API LoraAdapter {
   at::Tensor a_RI;
   at::Tensor b_OR;
   double scaling = 1.0;
-  /// LoraOptions::dropout, for whoever trains the adapter.
+  /// LoraOptions::dropout.
   double dropout = 0.0;
+  /// "<path>.lora_dropout.<name>": with the run's seed it keys the mask. Empty without dropout.
+  std::string dropout_path = "";
 };
 
 /// The single projection class of the library: y = x W^T + b, plus the active adapters in place.
 ///
-/// Maths:   y = x W^T + bias + sum over active adapters of scaling * (x A^T) B^T.
+/// Maths:   y = x W^T + bias + sum over active adapters of scaling * (drop(x) A^T) B^T, where drop is the
+///          identity unless the pass has dropout; each target has a mask of its own. An active adapter's copy
+///          of the weight or the bias replaces it.
 /// Shapes:  x [T, in] -> y [T, out]; W [out, in]; A [r, in]; B [out, r].
 /// Dtypes:  all operands share the base's compute dtype; accumulation as at::linear. An adapter of another
 ///          dtype computes in its own, and its output is rounded to x's.
 /// Without an active adapter this is exactly at::linear.
 /// Adapters are named and chosen by the pass (context.adapters); one that this layer lacks is skipped.
-/// Parameter names: "weight", "bias", "lora_A.<name>.weight", "lora_B.<name>.weight".
-class APUS_API Linear final : public Module {
+/// Parameter names: "weight", "bias", "lora_A.<name>.weight", "lora_B.<name>.weight", copies as CopyKind
+/// says.
+class APUS_API Linear final : public AdaptableModule {
  public:
   /// Leaves the weight undefined-valued (at::empty) and frozen; a loader fills it.
   explicit Linear(const LinearOptions& options);
@@ -64,10 +72,11 @@ class APUS_API Linear final : public Module {
   at::Tensor forward(const at::Tensor& x_TI, const PassContext& context) const;
 
   /// Adds zero-filled trainable adapter tensors in `dtype`; the caller initialises them.
-  /// Throws ConfigError if the name exists, is empty or has a dot, or rank < 1.
+  /// Throws ConfigError if the name exists, is empty or has a dot, rank < 1, dropout is not in [0, 1), or
+  /// there is dropout and no path.
   LoraAdapter& add_adapter(const std::string& name, const LoraOptions& options, at::ScalarType dtype);
 
-  /// Throws ConfigError if there is none of that name.
+  /// Takes A and B off; copies stay (remove_copies). Throws ConfigError if there is none of that name.
   void remove_adapter(const std::string& name);
 
   /// Null if there is no adapter of that name. The pointer lives until the adapter is removed.
@@ -84,6 +93,8 @@ class APUS_API Linear final : public Module {
  private:
   at::Tensor forward_across(const Boundary& boundary, const at::Tensor& x_TI,
                             const PassContext& context) const;
+  at::Tensor active_weight(const PassContext& context) const;
+  at::Tensor active_bias(const PassContext& context) const;
   at::Tensor add_adapters(at::Tensor y_TO, const at::Tensor& x_TI, const PassContext& context) const;
 
   LinearOptions options_;

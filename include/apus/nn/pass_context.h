@@ -15,6 +15,8 @@ struct AttentionRows;
 
 namespace apus::nn {
 
+struct DropoutRows;
+
 /// How the T token rows of a micro-batch split into sequences.
 ///
 /// Two layouts share one type. Packed: the sequences lie one after another, T = sum of lengths,
@@ -72,11 +74,14 @@ struct APUS_API PassContext {
   at::Tensor cos_TH = {};
   /// As cos_TH.
   at::Tensor sin_TH = {};
-  /// Active LoRA adapters by name; empty = the base alone. A layer skips those that it lacks.
+  /// Active adapters by name; empty = the base alone. A module skips those that it lacks.
   std::vector<std::string> adapters = {};
-  /// Blocks keep the inputs of norms and of the gated activation instead of what these make, and make it again
-  /// in backward (ops::Recomputed). The numbers are the same bits.
+  /// Blocks keep the inputs of norms and of the gated activation instead of what these make, and make it
+  /// again in backward (ops::Recomputed). The numbers are the same bits.
   bool light_tape = false;
+  /// Switches on the adapters' dropout, see dropout_rows.h; null = nothing is dropped (evaluation,
+  /// reference).
+  std::shared_ptr<const DropoutRows> dropout = {};
 };
 
 }  // namespace apus::nn

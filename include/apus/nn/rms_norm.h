@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "apus/base/api.h"
-#include "apus/nn/module.h"
+#include "apus/nn/adaptable_module.h"
 #include "apus/nn/pass_context.h"
 #include "apus/ops/norm.h"
 #include "apus/ops/recomputed.h"
@@ -23,22 +23,25 @@ struct APUS_API RmsNormOptions {
 /// Root-mean-square norm with a weight, see ops::rms_norm.
 /// Maths:   y = x * rsqrt(mean(x^2) + eps) * weight, row by row.
 /// Dtypes:  x has the weight's dtype; computed in fp32.
-/// Parameter names: "weight".
-class APUS_API RmsNorm final : public Module {
+/// An active adapter's copy of the weight replaces it.
+/// Parameter names: "weight", "modules_to_save.<name>.weight".
+class APUS_API RmsNorm final : public AdaptableModule {
  public:
   /// Leaves the weight's values unset and frozen; a loader fills it.
   /// Throws:  ConfigError if the size is not positive or eps is negative.
   explicit RmsNorm(const RmsNormOptions& options);
 
   /// Shapes:  [T, D] -> [T, D].
-  at::Tensor forward(const at::Tensor& x_TD) const;
+  at::Tensor forward(const at::Tensor& x_TD, const PassContext& context) const;
 
-  /// The same, as the pass's tape keeps it: whole, or with context.light_tape to be dropped once it has been used.
+  /// The same, as the pass's tape keeps it: whole, or with context.light_tape to be dropped once it has been
+  /// used.
   ops::Recomputed forward_light(const at::Tensor& x_TD, const PassContext& context) const;
 
   /// The norm of x + residual, together with that sum: one operation, so that it can be one kernel.
   /// Shapes:  both [T, D] -> both [T, D].
-  ops::AddRmsNorm forward_add(const at::Tensor& x_TD, const at::Tensor& residual_TD) const;
+  ops::AddRmsNorm forward_add(const at::Tensor& x_TD, const at::Tensor& residual_TD,
+                              const PassContext& context) const;
 
   const at::Tensor& weight() const { return weight_D_; }
 

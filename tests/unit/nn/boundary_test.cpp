@@ -57,7 +57,7 @@ TEST(Boundary, EmbeddingCallsBothSides) {
   embedding.named_parameters()[0].tensor.set_data(random_tensor({4, 2}, 7));
   embedding.set_boundary(std::make_shared<AddOne>());
   const at::Tensor tokens = at::empty({1}, at::kLong).fill_(2);
-  expect_equal(embedding.forward(tokens)[0], embedding.weight()[3] * 2);
+  expect_equal(embedding.forward(tokens, {})[0], embedding.weight()[3] * 2);
 }
 
 }  // namespace

@@ -29,7 +29,9 @@ struct Tiny final : CausalLm {
   void prepare(PassContext& context) override {
     context.cos_TH = random_tensor({context.rows->rows(), 3}, 2);
   }
-  at::Tensor embed(const at::Tensor& tokens, const PassContext&) override { return table.forward(tokens); }
+  at::Tensor embed(const at::Tensor& tokens, const PassContext& context) override {
+    return table.forward(tokens, context);
+  }
   std::vector<Block*> blocks() override { return {&first, &second}; }
   at::Tensor final_norm(const at::Tensor& hidden, const PassContext&) override { return -hidden; }
   at::Tensor head_weight(const PassContext&) const override { return table.weight(); }
@@ -50,7 +52,7 @@ TEST(CausalLm, LogitsRunAllPartsInOrder) {
   context.rows = RowLayout::packed({2, 1});
   const at::Tensor tokens = at::tensor({4, 0, 2}, at::kLong);
   const at::Tensor cos = random_tensor({3, 3}, 2);
-  const at::Tensor hidden = -((model.table.forward(tokens) * 2 + cos) * 10 + cos);
+  const at::Tensor hidden = -((model.table.forward(tokens, {}) * 2 + cos) * 10 + cos);
   expect_close(model.logits(tokens, context), hidden.mm(model.head_weight({}).t()), {.absolute = 1e-5});
   EXPECT_FALSE(context.cos_TH.defined()) << "the caller's context stays as it was";
 }

@@ -16,7 +16,7 @@ TEST(Embedding, LooksUpItsRowsAndIsNamedWeight) {
   EXPECT_EQ(parameter.name, "embed_tokens.weight");
   EXPECT_FALSE(parameter.tensor.requires_grad());
   parameter.tensor.set_data(random_tensor({5, 3}, 1));
-  expect_equal(embedding.forward(at::tensor({4, 1}, at::kLong))[0], random_tensor({5, 3}, 1)[4]);
+  expect_equal(embedding.forward(at::tensor({4, 1}, at::kLong), {})[0], random_tensor({5, 3}, 1)[4]);
 }
 
 TEST(VocabHead, HoldsAWeightAlone) {

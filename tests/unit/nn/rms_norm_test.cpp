@@ -12,10 +12,10 @@ TEST(RmsNorm, AppliesItsWeightAndEpsilon) {
   RmsNorm norm({.size = 6, .eps = 0.5});
   norm.named_parameters()[0].tensor.set_data(random_tensor({6}, 1));
   const at::Tensor x = random_tensor({3, 6}, 2), residual = random_tensor({3, 6}, 3);
-  expect_equal(norm.forward(x), ops::rms_norm(x, norm.weight(), 0.5));
-  const ops::AddRmsNorm joined = norm.forward_add(x, residual);
+  expect_equal(norm.forward(x, {}), ops::rms_norm(x, norm.weight(), 0.5));
+  const ops::AddRmsNorm joined = norm.forward_add(x, residual, {});
   expect_equal(joined.sum, x + residual);
-  expect_equal(joined.normed, norm.forward(x + residual));
+  expect_equal(joined.normed, norm.forward(x + residual, {}));
 }
 
 TEST(RmsNorm, IsFrozenAndNamedWeight) {

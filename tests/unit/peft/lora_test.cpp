@@ -51,7 +51,7 @@ TEST(ApplyLora, StartsAsTheBaseAloneAndMovesWithB) {
   apply_lora(model, config_of({"q_proj"}), "default", {});
   nn::PassContext base, adapted;
   adapted.adapters = {"default"};
-  const at::Tensor x_TI = model.embed_tokens.forward(at::tensor({0, 3, 1}, at::kLong));
+  const at::Tensor x_TI = model.embed_tokens.forward(at::tensor({0, 3, 1}, at::kLong), {});
   EXPECT_TRUE(at::equal(model.layers[0].forward(x_TI, base), model.layers[0].forward(x_TI, adapted)));
   tensor_named(model, "model.layers.0.self_attn.q_proj.lora_B.default.weight").detach().fill_(0.5);
   EXPECT_FALSE(at::equal(model.layers[0].forward(x_TI, base), model.layers[0].forward(x_TI, adapted)));
