@@ -18,7 +18,8 @@ struct APUS_API TemplateChoice {
   std::string text = {};
   /// For messages: "built-in template qwen2_5", or the path of a file.
   std::string source = {};
-  /// What may surprise: turns end with another token than the tokenizer's eos, markers that are no single token.
+  /// What may surprise: turns end with another token than the tokenizer's eos, markers that are no single
+  /// token.
   std::vector<std::string> warnings = {};
 };
 
@@ -29,15 +30,16 @@ APUS_API std::vector<std::string> template_names();
 /// Throws:      ConfigError that names the nearest and lists all.
 APUS_API std::string_view built_in_template(std::string_view name);
 
-/// Finds what `word` means: "auto" (or nothing) is the model's own, a built-in name, or a file of Jinja text (a
-/// word that ends in .jinja or holds a '/'). The text is parsed here, so that a broken one is known early.
-/// Throws:      ConfigError naming --template for an unknown name (listing those that there are) or a file that is
-///              missing; JinjaError with the line for text that is no template; NotSupported for what the engine
-///              lacks.
+/// Finds what `word` means: "auto" (or nothing) is the model's own, a built-in name, the name of another
+/// template of the model's folder (additional_chat_templates/NAME.jinja), or a file of Jinja text (a word
+/// that ends in .jinja or holds a '/'). The text is parsed here, so that a broken one is known early. Throws:
+/// ConfigError naming --template for an unknown name (listing those that there are) or a file that is
+///              missing; JinjaError with the line for text that is no template; NotSupported for what the
+///              engine lacks.
 APUS_API TemplateChoice choose_template(const std::string& word, const TokenizerFolder& folder);
 
-/// The folder as it is to be used: with the chosen template in place of its own. Everything that is derived from
-/// the template's text (rows, the key of the row cache, fingerprints) follows.
+/// The folder as it is to be used: with the chosen template in place of its own. Everything that is derived
+/// from the template's text (rows, the key of the row cache, fingerprints) follows.
 APUS_API TokenizerFolder with_template(TokenizerFolder folder, const TemplateChoice& choice);
 
 }  // namespace apus::data
