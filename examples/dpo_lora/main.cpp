@@ -60,7 +60,7 @@ std::shared_ptr<const apus::data::DpoDataset> read_pairs(const std::string& file
 }
 
 apus::train::DpoTrainerOptions trainer_options(const Arguments& arguments, int world, int64_t pad_id) {
-  apus::train::DpoTrainerOptions options{.dpo = {.beta = 0.1, .policy_adapters = {"default"}}};
+  apus::train::DpoTrainerOptions options{.dpo = {.loss = {.beta = 0.1}, .policy_adapters = {"default"}}};
   options.trainer.num_train_epochs = 2;
   options.trainer.max_steps = arguments.max_steps;
   options.trainer.micro_batch_rows = kMicroBatchRows;

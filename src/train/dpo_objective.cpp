@@ -1,61 +1,137 @@
 #include "apus/train/dpo_objective.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
 #include <cmath>
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/train/answer_log_probs.h"
 
 namespace apus::train {
 namespace {
 
-at::Tensor sum_of(const at::Tensor& values) { return values.to(at::kDouble).sum(); }
+at::Tensor sum_of(const at::Tensor& values) { return values.detach().to(at::kDouble).sum(); }
 
 }  // namespace
 
+void RewardMean::add(double mean, double count) {
+  if (count <= 0) return;
+  count_ += count;
+  mean_ += (mean - mean_) * count / count_;
+}
+
+void RewardMean::finish_step(const std::vector<int64_t>& divisors, const std::vector<double>& metrics) {
+  if (reduction_ == DpoReduction::kMicrobatch) return;
+  add((metrics.at(0) + metrics.at(1)) / 2, static_cast<double>(divisors.at(0)));
+}
+
+void RewardMean::load(const std::vector<double>& saved) {
+  APUS_CHECK(saved.size() == 2 && std::isfinite(saved[0]) && saved[1] >= 0, ConfigError,
+             "the saved running mean of rewards has ", saved.size(), " numbers, expected mean and count");
+  mean_ = saved[0];
+  count_ = saved[1];
+}
+
 DpoObjective::DpoObjective(DpoOptions options)
     : options_(std::move(options)),
+      loss_(options_.loss),
       metrics_{{"rewards/chosen"},  {"rewards/rejected"}, {"rewards/accuracies"},
                {"rewards/margins"}, {"logps/chosen"},     {"logps/rejected"}} {
-  APUS_CHECK(options_.beta > 0 && std::isfinite(options_.beta), ConfigError,
-             "beta must be a positive number, got ", options_.beta, "; change --beta");
-  APUS_CHECK(!options_.policy_adapters.empty() || options_.reference_model, ConfigError,
-             "DPO with the base as its own reference needs an adapter to train; name one in policy_adapters, or give a "
-             "reference_model");
+  if (loss_.nll_weight() != 0) {
+    metrics_.push_back({"nll_loss", options_.reduction == DpoReduction::kPairs ? size_t{1} : size_t{0}});
+  }
+  if (loss_.has_running_mean()) reward_mean_ = std::make_shared<RewardMean>(options_.reduction);
+  APUS_CHECK(!options_.policy_adapters.empty() || options_.reference.kind != ReferenceKind::kTrainedModel ||
+                 options_.reference.is_precomputed,
+             ConfigError,
+             "DPO with the base as its own reference needs an adapter to train; name one in policy_adapters, give a "
+             "second model (--ref_model), or precompute the reference");
+  if (!options_.ld_alpha) return;
+  APUS_CHECK(*options_.ld_alpha >= 0 && *options_.ld_alpha <= 1, ConfigError, "ld_alpha is ", *options_.ld_alpha,
+             ", expected a number from 0 to 1; change --ld_alpha");
+  APUS_CHECK(options_.loss.variant == LossVariant::kCurrent, ConfigError,
+             "ld_alpha is of --loss_variant current; TRL 0.24 counts its tokens from the start of the prompt");
 }
 
 std::vector<int64_t> DpoObjective::weights(const data::Batch& batch) const {
   if (options_.reduction == DpoReduction::kMicrobatch) return {batch.is_empty() ? 0 : 1};
-  return {batch.pairs};
+  if (loss_.nll_weight() == 0) return {batch.pairs};
+  if (batch.is_empty()) return {0, 0};
+  return {batch.pairs, batch.target_sequences_M.lt(batch.pairs).sum().item<int64_t>()};
+}
+
+double DpoObjective::running_mean(parallel::ShardedModel& model, const PairLogProbs& pairs,
+                                  const data::Batch& batch) const {
+  if (!reward_mean_) return 0.0;
+  if (options_.reduction == DpoReduction::kPairs || !at::GradMode::is_enabled()) return reward_mean_->mean();
+  // TRL 0.24: the mean of the ranks' means, each rank counting once.
+  const at::Tensor sums = at::empty({2}, at::kDouble).zero_();
+  if (!batch.is_empty()) {
+    const PairRewards rewards = loss_.rewards(pairs);
+    sums.data_ptr<double>()[0] = rewards.chosen.add(rewards.rejected).mean().item<double>() / 2;
+    sums.data_ptr<double>()[1] = 1.0;
+  }
+  model.dp().all_reduce(sums)->wait();
+  const double ranks = sums.const_data_ptr<double>()[1];
+  reward_mean_->add(sums.const_data_ptr<double>()[0] / std::max(ranks, 1.0), ranks);
+  return reward_mean_->mean();
 }
 
 ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Batch& batch) const {
-  const int64_t pairs = batch.layout->batch() / 2;
-  at::Tensor reference;
-  {
-    at::NoGradGuard no_grad;
-    parallel::ShardedModel& frozen = options_.reference_model ? *options_.reference_model : model;
-    reference = sequence_log_probs(frozen, batch, options_.reference_adapters);
-  }
-  const at::Tensor policy = sequence_log_probs(model, batch, options_.policy_adapters);
-  if (batch.is_empty()) return {{policy.sum().mul(0.0)}, {}};
+  const at::Tensor token_weights =
+      options_.ld_alpha ? length_weights(batch, *options_.ld_alpha) : at::Tensor();
+  const at::Tensor reference = reference_log_probs(options_.reference, model, batch, token_weights);
+  AnswerPass pass{.adapters = options_.policy_adapters, .token_weights_M = token_weights};
+  if (at::GradMode::is_enabled()) pass.dropout_seed = options_.dropout_seed;
+  const AnswerLogProbs policy = answer_log_probs(model, batch, pass);
 
-  const at::Tensor rewards = policy.sub(reference).mul(options_.beta);
-  const at::Tensor chosen = rewards.slice(0, 0, pairs);
-  const at::Tensor rejected = rewards.slice(0, pairs);
-  const at::Tensor margins = chosen.sub(rejected);
-  const double share = options_.reduction == DpoReduction::kMicrobatch ? 1.0 / static_cast<double>(pairs) : 1.0;
-  ObjectiveResult result{{at::log_sigmoid(margins).sum().mul(-share)}, {}};
+  const int64_t count = std::max<int64_t>(batch.pairs, 1);
+  const at::Tensor tokens = answer_tokens(batch).to(policy.plain.device());
+  const auto chosen = [&](const at::Tensor& values) { return values.slice(0, 0, count); };
+  const auto rejected = [&](const at::Tensor& values) { return values.slice(0, count); };
+  const at::Tensor compared = reference.to(policy.plain.device());
+  PairLogProbs pairs{.policy_chosen = chosen(policy.weighted),
+                     .policy_rejected = rejected(policy.weighted),
+                     .reference_chosen = chosen(compared),
+                     .reference_rejected = rejected(compared),
+                     .chosen_tokens = chosen(tokens),
+                     .rejected_tokens = rejected(tokens),
+                     .margins = batch.pair_margins_P};
+  pairs.running_mean = running_mean(model, pairs, batch);
+  if (batch.is_empty()) return {{policy.plain.sum().mul(0.0)}, {}};
+
+  const bool by_pairs = options_.reduction == DpoReduction::kPairs;
+  const double share = by_pairs ? 1.0 : 1.0 / static_cast<double>(count);
+  const at::Tensor nll = chosen(policy.plain).sum().neg();
+  const double nll_share = by_pairs ? 1.0 : 1.0 / std::max(tokens.slice(0, 0, count).sum().item<double>(), 1.0);
+  ObjectiveResult result;
+  const at::Tensor losses = loss_.per_pair(pairs);
+  if (losses.defined()) result.loss_sums = {losses.sum().mul(share).to(at::kFloat)};
+  if (loss_.nll_weight() != 0) {
+    const at::Tensor weighed = nll.mul(loss_.nll_weight() * nll_share);
+    if (by_pairs) {
+      result.loss_sums.resize(1);
+      result.loss_sums.push_back(weighed);
+    } else if (losses.defined()) {
+      result.loss_sums[0] = result.loss_sums[0].add(weighed);
+    } else {
+      result.loss_sums = {weighed};
+    }
+  }
 
   at::NoGradGuard no_grad;
-  const at::Tensor accuracies = chosen.gt(rejected);
-  result.metric_sums =
-      at::stack({sum_of(chosen), sum_of(rejected), sum_of(accuracies), sum_of(margins),
-                 sum_of(policy.slice(0, 0, pairs)), sum_of(policy.slice(0, pairs))})
-          .mul(share);
+  const PairRewards rewards = loss_.rewards(pairs);
+  const PairLogProbs shown = loss_.normalised(pairs);
+  std::vector<at::Tensor> sums;
+  for (const at::Tensor& values : {rewards.chosen, rewards.rejected, rewards.chosen.gt(rewards.rejected),
+                                   rewards.chosen.sub(rewards.rejected), shown.policy_chosen, shown.policy_rejected}) {
+    sums.push_back(sum_of(values).mul(share));
+  }
+  if (loss_.nll_weight() != 0) sums.push_back(sum_of(nll).mul(nll_share));
+  result.metric_sums = at::stack(sums);
   return result;
 }
 

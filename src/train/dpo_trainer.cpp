@@ -10,8 +10,7 @@ namespace {
 std::shared_ptr<const Objective> objective_for(parallel::ShardedModel& model,
                                                const DpoTrainerOptions& options) {
   require_active_adapters(model.model(), options.dpo.policy_adapters);
-  parallel::ShardedModel& reference = options.dpo.reference_model ? *options.dpo.reference_model : model;
-  require_frozen_adapters(reference.model(), options.dpo.reference_adapters);
+  check_reference(options.dpo.reference, model);
   return std::make_shared<DpoObjective>(options.dpo);
 }
 

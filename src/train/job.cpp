@@ -196,10 +196,8 @@ class TrainingJob {
     int64_t all = 0;
     for (const auto& parameter : model_.model->named_parameters()) all += parameter.tensor.numel();
     const DpoOptions dpo = dpo_options(options_);
-    if (!dpo.reference_adapters.empty()) peft::copy_adapter(*model_.model, kPolicyAdapter, kReferenceAdapter);
-    say(detail::concat("Reference: ", dpo.reference_adapters.empty()
-                                          ? "the base with adapters off"
-                                          : "a frozen copy of --adapters as loaded"));
+    if (!dpo.reference.adapters.empty()) peft::copy_adapter(*model_.model, kPolicyAdapter, kReferenceAdapter);
+    say("Reference: " + dpo.reference.sentence());
     const int64_t trainable = engine_->trainable_elements();
     say(detail::concat("Trainable parameters: ", trainable, " of ", all, " (",
                        static_cast<double>(trainable * 10000 / all) / 100.0, " %), LoRA rank ", adapter_.config.r,

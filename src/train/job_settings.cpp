@@ -58,9 +58,10 @@ peft::LoraConfig lora_config(const JobOptions& options) {
 }
 
 DpoOptions dpo_options(const JobOptions& options) {
-  DpoOptions dpo{.beta = options.beta, .policy_adapters = {kPolicyAdapter}};
+  DpoOptions dpo{.loss = {.beta = options.beta}, .policy_adapters = {kPolicyAdapter}};
   if (options.dpo_reduction == "microbatch") dpo.reduction = DpoReduction::kMicrobatch;
-  if (!options.adapters.empty() && !options.ref_adapters) dpo.reference_adapters = {kReferenceAdapter};
+  if (!options.adapters.empty() && !options.ref_adapters)
+    dpo.reference = Reference::adapter({kReferenceAdapter}, "a frozen copy of --adapters as loaded");
   return dpo;
 }
 
@@ -136,7 +137,7 @@ std::string length_warning(std::optional<int64_t> max_length, std::optional<int6
 std::string margin_text(const data::DpoDataset& rows) {
   constexpr int64_t kMost = 65'536;
   for (int64_t i = 0; i < std::min(rows.size(), kMost); ++i) {
-    if (rows.row(i).margin) return "Without effect: margin of the rows; loss_type sigmoid has no use for it";
+    if (rows.row(i).margin) return "Margins of the rows are subtracted within the loss: -log sigmoid(beta x difference - margin)";
   }
   return "";
 }

@@ -133,8 +133,9 @@ inline std::shared_ptr<const train::Objective> tiny_objective(Job job,
   const std::vector<std::string> adapters =
       is_full(job) ? std::vector<std::string>{} : std::vector<std::string>{"default"};
   if (!is_dpo(job)) return std::make_shared<train::SftObjective>(adapters);
-  return std::make_shared<train::DpoObjective>(
-      train::DpoOptions{.policy_adapters = adapters, .reference_model = reference});
+  train::DpoOptions options{.policy_adapters = adapters};
+  if (reference) options.reference = train::Reference::second_model(*reference, "");
+  return std::make_shared<train::DpoObjective>(options);
 }
 
 inline parallel::ShardedModelOptions tiny_engine_options(const TinyRun& run) {

@@ -125,7 +125,7 @@ void expect_trajectory_under(const parallel::ShardPolicy& policy, const DpoCase&
     parallel::ShardedModelOptions engine_options = train::engine_options(options);
     engine_options.policy = policy;
     parallel::ShardedModel engine(*base.model, *dp, engine_options);
-    if (!train::dpo_options(options).reference_adapters.empty()) {
+    if (!train::dpo_options(options).reference.adapters.empty()) {
       peft::copy_adapter(*base.model, train::kPolicyAdapter, train::kReferenceAdapter);
     }
     const auto tokenizer = data::load_tokenizer_folder(folder);

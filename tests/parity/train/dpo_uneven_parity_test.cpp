@@ -46,7 +46,7 @@ void expect_trajectory(const DpoCase& item, std::shared_ptr<comm::Communicator> 
   const models::PretrainedModel base = models::load_pretrained(folder, registry);
   peft::load_adapter(options.adapters, *base.model, train::kPolicyAdapter);
   const train::DpoOptions dpo = train::dpo_options(options);
-  if (!dpo.reference_adapters.empty()) {
+  if (!dpo.reference.adapters.empty()) {
     peft::copy_adapter(*base.model, train::kPolicyAdapter, train::kReferenceAdapter);
   }
   parallel::ShardedModelOptions engine_options = train::engine_options(options);

@@ -66,7 +66,7 @@ TEST(DpoTrainer, StartsAtLn2AndLearnsThePairs) {
 TEST(DpoTrainer, TakesAFrozenCopyAsReference) {
   Bench bench;
   peft::copy_adapter(*bench.model, "default", "reference");
-  bench.options.dpo.reference_adapters = {"reference"};
+  bench.options.dpo.reference = Reference::adapter({"reference"}, "");
   const auto frozen = testing::copies(peft::adapter_parameters(*bench.model, "reference"));
   DpoTrainer trainer(bench.engine, bench.options, bench.context);
   trainer.run(tiny_rows(Job::kLoraDpo, 4));
@@ -79,15 +79,15 @@ TEST(DpoTrainer, TakesAFrozenCopyAsReference) {
 
 TEST(DpoTrainer, RefusesAReferenceThatWouldMove) {
   Bench bench;
-  bench.options.dpo.reference_adapters = {"default"};
+  bench.options.dpo.reference = Reference::adapter({"default"}, "");
   EXPECT_NE(refusal(bench).find("reference adapter \"default\" is trainable"), std::string::npos);
 }
 
 TEST(DpoTrainer, RefusesAdaptersThatAreNotThere) {
   Bench bench;
-  bench.options.dpo.reference_adapters = {"old"};
+  bench.options.dpo.reference = Reference::adapter({"old"}, "");
   EXPECT_NE(refusal(bench).find("no adapter \"old\""), std::string::npos);
-  bench.options.dpo.reference_adapters = {};
+  bench.options.dpo.reference = {};
   bench.options.dpo.policy_adapters = {"new"};
   EXPECT_NE(refusal(bench).find("no adapter \"new\""), std::string::npos);
 }

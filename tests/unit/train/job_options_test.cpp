@@ -118,11 +118,11 @@ TEST(JobSettings, PartsFollowTheFlags) {
   options = resolve_job(options, 1);
   EXPECT_TRUE(engine_options(options).policy.grad_shard);
   EXPECT_EQ(engine_options(options).recompute, parallel::Recompute::kNone);
-  EXPECT_EQ(dpo_options(options).reference_adapters, std::vector<std::string>{kReferenceAdapter});
+  EXPECT_EQ(dpo_options(options).reference.adapters, std::vector<std::string>{kReferenceAdapter});
   EXPECT_EQ(dpo_options(options).reduction, DpoReduction::kMicrobatch);
   EXPECT_EQ(lora_config(options).targets.regex, ".*q_proj");
   options.ref_adapters = "none";
-  EXPECT_TRUE(dpo_options(options).reference_adapters.empty());
+  EXPECT_TRUE(dpo_options(options).reference.adapters.empty());
 }
 
 }  // namespace

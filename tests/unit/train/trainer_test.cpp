@@ -162,7 +162,7 @@ TEST_F(TrainerTest, BadCadencesAreRefused) {
 }
 
 TEST_F(TrainerTest, DpoNeedsAPositiveBetaAndAnAdapter) {
-  EXPECT_THROW(train::DpoObjective({.beta = 0}), ConfigError);
+  EXPECT_THROW(train::DpoObjective({.loss = {.beta = 0}}), ConfigError);
   EXPECT_THROW(train::DpoObjective({.policy_adapters = {}}), ConfigError);
 }
 
