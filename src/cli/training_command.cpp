@@ -18,7 +18,7 @@ class Binder {
   template <typename T>
   void operator()(const char* name, T& field) const {
     const Flag* flag = table_.find(name);
-    APUS_ASSERT(flag != nullptr && flag->status == FlagStatus::kActs, "--", name, " is not in the table");
+    if (flag == nullptr || flag->status != FlagStatus::kActs) return;  // the field keeps its default
     const FlagValue* value = values_.find(name);
     if (value != nullptr && !says_default(*flag, *value)) put(*flag, *value, field);
   }
@@ -30,6 +30,12 @@ class Binder {
   static void put(const Flag&, const FlagValue& value, bool& field) { field = value.boolean(); }
   static void put(const Flag& flag, const FlagValue& value, std::vector<std::string>& field) {
     field = value.list(flag.kind);
+  }
+  static void put(const Flag& flag, const FlagValue& value, std::vector<double>& field) {
+    field.clear();
+    for (const std::string& word : value.list(flag.kind)) {
+      field.push_back(FlagValue{.shown = value.shown, .words = {word}}.number());
+    }
   }
   template <typename T>
   static void put(const Flag& flag, const FlagValue& value, std::optional<T>& field) {

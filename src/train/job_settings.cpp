@@ -36,8 +36,8 @@ parallel::ShardPolicy policy_of(const std::string& deepspeed) {
 parallel::ShardedModelOptions engine_options(const JobOptions& options) {
   parallel::ShardedModelOptions engine;
   engine.policy = policy_of(options.deepspeed);
-  engine.recompute =
-      options.gradient_checkpointing ? parallel::Recompute::kBlock : parallel::Recompute::kNone;
+  engine.recompute = options.gradient_checkpointing.value_or(true) ? parallel::Recompute::kBlock
+                                                                   : parallel::Recompute::kNone;
   if (options.torch_dtype)
     engine.compute_dtype = *options.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
   return engine;
@@ -77,7 +77,7 @@ data::DpoPrepareOptions prepare_options(const JobOptions& options, DatasetPart p
   if (options.truncation_strategy == "left") prepare.read.truncation = data::Truncation::kLeft;
   prepare.read.clock = &clock;
   if (!options.columns.empty()) prepare.encode.columns = data::ColumnMap::parse(options.columns);
-  prepare.encode.use_chat_template = options.use_chat_template;
+  prepare.encode.use_chat_template = options.use_chat_template.value_or(true);
   prepare.encode.system = options.system;
   prepare.encode.clock = &clock;
   prepare.workers = std::max<int64_t>(1, options.dataloader_num_workers);
@@ -159,7 +159,7 @@ TrainerOptions trainer_options(const JobOptions& options, const data::TokenizerF
   trainer.lr_scheduler_type = options.lr_scheduler_type;
   trainer.lr_scheduler_kwargs = options.lr_scheduler_kwargs;
   trainer.warmup = {.warmup_ratio = options.warmup_ratio, .warmup_steps = options.warmup_steps};
-  trainer.update = {.lr = options.learning_rate,
+  trainer.update = {.lr = options.learning_rate.value_or(1e-4),
                     .beta1 = options.adam_beta1,
                     .beta2 = options.adam_beta2,
                     .epsilon = options.adam_epsilon,

@@ -70,7 +70,7 @@ TEST(JobOptions, ErrorsNameTheFlag) {
       {"--split_dataset_ratio", [](auto& o) { o.split_dataset_ratio = 1.0; }},
       {"--truncation_strategy", [](auto& o) { o.truncation_strategy = "middle"; }},
       {"--lr_scheduler_type", [](auto& o) { o.lr_scheduler_type = "cosin"; }},
-      {"--deepspeed zero3", [](auto& o) { o.deepspeed = "zero3"; }},
+      {"--deepspeed zero2_offload", [](auto& o) { o.deepspeed = "zero2_offload"; }},
       {"--ref_adapters", [](auto& o) { o.ref_adapters = "none"; }},
       {"--val_dataset", [](auto& o) { o.val_dataset = {"v"}; o.split_dataset_ratio = 0.1; }},
       {"--target_regex", [](auto& o) { o.target_modules = {"q_proj"}; o.target_regex = ".*"; }},
