@@ -1,0 +1,97 @@
+#include "models/qwen2_block.h"
+
+#include <ATen/TensorOperators.h>
+
+#include "apus/ops/activation.h"
+#include "apus/ops/attention.h"
+#include "apus/ops/rotary.h"
+
+namespace apus::models {
+namespace {
+
+nn::RmsNormOptions norm_options(const Qwen2Config& config, at::ScalarType dtype) {
+  return {.size = config.hidden_size, .eps = config.rms_norm_eps, .dtype = dtype};
+}
+
+}  // namespace
+
+Qwen2Attention::Qwen2Attention(const Qwen2Config& c, at::ScalarType dtype)
+    : head_dim_(c.head_dim),
+      q_proj_({.in_features = c.hidden_size,
+               .out_features = c.num_attention_heads * c.head_dim,
+               .bias = true,
+               .dtype = dtype}),
+      k_proj_({.in_features = c.hidden_size,
+               .out_features = c.num_key_value_heads * c.head_dim,
+               .bias = true,
+               .dtype = dtype}),
+      v_proj_({.in_features = c.hidden_size,
+               .out_features = c.num_key_value_heads * c.head_dim,
+               .bias = true,
+               .dtype = dtype}),
+      o_proj_({.in_features = c.num_attention_heads * c.head_dim,
+               .out_features = c.hidden_size,
+               .dtype = dtype}) {
+  register_module("q_proj", q_proj_);
+  register_module("k_proj", k_proj_);
+  register_module("v_proj", v_proj_);
+  register_module("o_proj", o_proj_);
+}
+
+at::Tensor Qwen2Attention::forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const {
+  // The number of heads comes from the product, not from the config: a column split leaves some of them.
+  const auto heads = [&](const nn::Linear& projection) {
+    return projection.forward(x_TD.value(), context).unflatten(-1, {-1, head_dim_});
+  };
+  const at::Tensor v_TKH = heads(v_proj_), q_TNH = heads(q_proj_), k_TKH = heads(k_proj_);
+  x_TD.drop_until({q_TNH, k_TKH, v_TKH});
+  const ops::Rotated turned = ops::rotary(q_TNH, k_TKH, context.cos_TH, context.sin_TH);
+  const at::Tensor y_TNH =
+      ops::attention(turned.q_TNH, turned.k_TKH, v_TKH, nn::attention_rows(*context.rows));
+  return o_proj_.forward(y_TNH.flatten(1), context);
+}
+
+Qwen2Mlp::Qwen2Mlp(const Qwen2Config& c, at::ScalarType dtype)
+    : gate_proj_({.in_features = c.hidden_size, .out_features = c.intermediate_size, .dtype = dtype}),
+      up_proj_({.in_features = c.hidden_size, .out_features = c.intermediate_size, .dtype = dtype}),
+      down_proj_({.in_features = c.intermediate_size, .out_features = c.hidden_size, .dtype = dtype}) {
+  register_module("gate_proj", gate_proj_);
+  register_module("up_proj", up_proj_);
+  register_module("down_proj", down_proj_);
+}
+
+at::Tensor Qwen2Mlp::forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const {
+  const at::Tensor gate_TF = gate_proj_.forward(x_TD.value(), context);
+  const at::Tensor up_TF = up_proj_.forward(x_TD.value(), context);
+  x_TD.drop_until({gate_TF, up_TF});
+  if (!context.light_tape) return down_proj_.forward(ops::swiglu(gate_TF, up_TF), context);
+  const ops::Recomputed act_TF({gate_TF, up_TF}, [](const std::vector<at::Tensor>& inputs) {
+    return ops::swiglu(inputs[0], inputs[1]);
+  });
+  const at::Tensor down_TD = down_proj_.forward(act_TF.value(), context);
+  act_TF.drop_until({down_TD});
+  return down_TD;
+}
+
+Qwen2Block::Qwen2Block(const Qwen2Config& config, at::ScalarType dtype)
+    : input_layernorm_(norm_options(config, dtype)),
+      post_attention_layernorm_(norm_options(config, dtype)),
+      self_attn_(config, dtype),
+      mlp_(config, dtype) {
+  register_module("input_layernorm", input_layernorm_);
+  register_module("self_attn", self_attn_);
+  register_module("post_attention_layernorm", post_attention_layernorm_);
+  register_module("mlp", mlp_);
+}
+
+at::Tensor Qwen2Block::forward(const at::Tensor& hidden_TD, const nn::PassContext& context) {
+  const at::Tensor attended_TD = self_attn_.forward(input_layernorm_.forward_light(hidden_TD, context), context);
+  if (!context.light_tape) {
+    const ops::AddRmsNorm joined = post_attention_layernorm_.forward_add(attended_TD, hidden_TD, context);
+    return joined.sum + mlp_.forward(ops::Recomputed(joined.normed), context);
+  }
+  const at::Tensor sum_TD = attended_TD + hidden_TD;
+  return sum_TD + mlp_.forward(post_attention_layernorm_.forward_light(sum_TD, context), context);
+}
+
+}  // namespace apus::models
