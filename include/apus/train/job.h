@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,8 +14,19 @@
 #include "apus/comm/communicator.h"
 #include "apus/comm/launch_environment.h"
 #include "apus/train/job_options.h"
+#include "apus/train/run_report.h"
 
 namespace apus::train {
+
+/// A step that was made, for whoever shows how far the run is.
+struct JobProgress {
+  int64_t step = 0;
+  int64_t max_steps = 0;
+  double loss = 0.0;
+  double learning_rate = 0.0;
+  /// Trained in this step over all ranks, without padding.
+  int64_t tokens = 0;
+};
 
 /// Surroundings of a job.
 struct APUS_API JobContext {
@@ -29,6 +41,10 @@ struct APUS_API JobContext {
   std::optional<std::filesystem::path> cache_folder = {};
   /// Set by the host: save and return after the running step.
   const std::atomic<bool>* stop = nullptr;
+  /// Called on rank 0 after every step; may be empty.
+  std::function<void(const JobProgress&)> on_step = {};
+  /// The closing table goes to the logger; false: the host shows JobSummary::report itself.
+  bool say_report = true;
 };
 
 /// How a job ended.
@@ -39,14 +55,17 @@ struct APUS_API JobSummary {
   /// An earlier run had finished already; nothing was done.
   bool was_complete = false;
   bool finished = false;
+  /// Rank 0, of a run that made steps or had finished them: what the closing table says.
+  std::optional<RunReport> report = {};
 };
 
-/// The main job: DPO with LoRA from JSON Lines to a PEFT adapter, under the strategy that `deepspeed` names.
+/// The training job: SFT, pre-training or DPO, of an adapter or of the whole model, from files of rows to a folder
+/// that PEFT or transformers read, under the strategy that `deepspeed` or `fsdp` names.
 ///
-/// Loads the model by mmap, puts the adapter on, reads and tokenises the data, then trains, logs, evaluates
-/// and writes checkpoints below output_dir (see run_directory.h). The same options again resume from the
-/// newest whole checkpoint, or say that the run is complete. Collectives: every rank calls it with equal
-/// options; one rank's error ends all with its message before the
+/// Loads the model by mmap, puts the adapter on (or chooses what is trained), reads and tokenises the data, then
+/// trains, logs, evaluates and writes checkpoints below output_dir (see run_directory.h, docs/design/jobs.md). The
+/// same options again resume from the newest whole checkpoint, or say that the run is complete.
+/// Collectives: every rank calls it with equal options; one rank's error ends all with its message before the
 ///              first collective, and aborts the world afterwards.
 /// Throws: ConfigError, DataError, CheckpointError, NotSupported, CommError.
 APUS_API JobSummary run_job(const JobOptions& options, const JobContext& context);
