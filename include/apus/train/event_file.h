@@ -20,8 +20,8 @@ struct APUS_API EventScalars {
 };
 
 /// What a record of logging.jsonl says to TensorBoard, under transformers' names: "train/loss",
-/// "train/rewards/margins", and "eval/loss" for what begins with "eval_". Texts and nulls are left out; a record
-/// without "global_step/max_steps" gives no values. Throws: DataError if that is there and no "N/M".
+/// "train/rewards/margins", and "eval/loss" for what begins with "eval_". Texts and nulls are left out; a
+/// record without "global_step/max_steps" gives no values. Throws: DataError if that is there and no "N/M".
 APUS_API EventScalars event_scalars(const nlohmann::ordered_json& record);
 
 /// Where the events of a run begin.
@@ -32,11 +32,12 @@ struct APUS_API EventFileOptions {
 
 /// A file of TensorBoard events in RUN_DIR/runs, new for each attempt of a run.
 ///
-/// Earlier attempts' files lose what lies beyond `resume_step` (all of it where the run is new), and the new file
-/// begins with the mark by which TensorBoard forgets such steps, so that nothing is shown twice. Every call is on
-/// disk, as far as the system's cache is, when it returns: a killed run keeps its points.
-/// Files:   runs/events.out.tfevents.<unix seconds>.<host>.<process>.<ordinal>
-/// Format:  records of a length, its masked CRC-32C, a protobuf `Event`, its masked CRC-32C; scalars are `Summary`
+/// Earlier attempts' files lose what lies beyond `resume_step` (all of it where the run is new), and the new
+/// file begins with the mark by which TensorBoard forgets such steps, so that nothing is shown twice. Every
+/// call is on disk, as far as the system's cache is, when it returns: a killed run keeps its points. Files:
+/// runs/events.out.tfevents.<unix seconds>.<host>.<process>.0, seconds later than any file's that is there
+/// Format:  records of a length, its masked CRC-32C, a protobuf `Event`, its masked CRC-32C; scalars are
+/// `Summary`
 ///          values in float32.
 /// Throws:  FileError, also from the constructor.
 /// Source:  TensorFlow's record format and event.proto, summary.proto (fields 1, 2, 3, 5, 7 of Event).
