@@ -67,8 +67,8 @@ APUS_API bool rows_add_up(const ReportedRows& rows);
 
 /// How the closing table is laid out.
 struct APUS_API RunReportOptions {
-  /// Columns of the terminal; longer values go on below themselves, paths and commands are never broken. 0: no bound
-  /// (a pipe).
+  /// Columns of the terminal; longer values go on below themselves, paths and commands are never broken. 0:
+  /// no bound (a pipe).
   int width = 0;
 };
 
