@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "apus/nn/dropout_rows.h"
+
 namespace apus::train {
 namespace {
 
@@ -20,6 +22,10 @@ at::Tensor sums_of(const data::Batch& batch, const at::Tensor& values_M) {
 
 AnswerLogProbs answer_log_probs(parallel::ShardedModel& model, const data::Batch& batch, const AnswerPass& pass) {
   nn::PassContext context{.rows = batch.layout, .adapters = pass.adapters};
+  if (pass.dropout_seed) {
+    context.dropout =
+        nn::dropout_rows(*batch.layout, {.seed = *pass.dropout_seed, .epoch = batch.epoch, .places = batch.places});
+  }
   const at::Tensor hidden_TD = model.forward(batch.tokens_T, context);
   const at::Tensor hidden_MD = hidden_TD.index_select(0, batch.target_rows_M);
   const at::Tensor log_probs_M = model.token_log_probs(hidden_MD, batch.targets_M, context);

@@ -217,6 +217,15 @@ std::vector<std::string> PreferenceLoss::losses_without_margin() const {
   return names;
 }
 
+std::string PreferenceLoss::margin_note() const {
+  std::string without;
+  for (const std::string& name : losses_without_margin()) without += (without.empty() ? "" : ", ") + name;
+  const bool none = losses_without_margin().size() == options_.terms.size();
+  if (none) return "Without effect: margin of the rows; loss_type " + without + " has no use for it";
+  return "The rows' margin is subtracted from beta times the difference within the loss" +
+         (without.empty() ? without : "; without effect on " + without);
+}
+
 std::vector<std::string> PreferenceLoss::notes() const {
   const auto reads = [&](auto predicate) { return std::ranges::any_of(options_.terms, predicate); };
   std::vector<std::string> notes;

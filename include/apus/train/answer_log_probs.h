@@ -19,7 +19,7 @@ struct APUS_API AnswerPass {
   std::vector<std::string> adapters = {};
   /// fp32 [M] multiplies each supervised token's log-probability; undefined: 1.
   at::Tensor token_weights_M = {};
-  /// Seed of the adapters' dropout; absent: nothing is dropped.
+  /// Seed of the adapters' dropout, drawn by Batch::epoch and places; absent: nothing is dropped.
   std::optional<uint64_t> dropout_seed = {};
 };
 

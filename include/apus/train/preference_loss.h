@@ -126,6 +126,8 @@ class APUS_API PreferenceLoss final {
   bool has_running_mean() const;
   /// Names of the losses that have no use for margins; empty: margins have an effect everywhere.
   std::vector<std::string> losses_without_margin() const;
+  /// What rows with a `margin` bring about, one sentence.
+  std::string margin_note() const;
   /// One sentence for each setting that no loss reads, e.g. label_smoothing with TRL 1.16's sigmoid.
   std::vector<std::string> notes() const;
   const PreferenceLossOptions& options() const { return options_; }
