@@ -169,6 +169,13 @@ at::Tensor margins_of(std::span<const DpoRow> rows, const CollateOptions& option
   return any ? to_tensor(margins, options) : at::Tensor();
 }
 
+template <typename Row>
+std::vector<RowPlace> origins_of(std::span<const Row> rows) {
+  std::vector<RowPlace> origins;
+  for (const Row& row : rows) origins.push_back(row.place);
+  return origins;
+}
+
 /// The channel of each row; none at all where no row has one.
 std::vector<std::string> channels_of(std::span<const SftRow> rows) {
   if (std::ranges::all_of(rows, [](const SftRow& row) { return row.channel.empty(); })) return {};
@@ -229,6 +236,7 @@ Batch collate_dpo(std::span<const DpoRow> rows, std::span<const int64_t> ordinal
   const bool shared = options.layout == BatchLayout::kSharedPrompt;
   Batch batch = lay_out(shared ? shared_prompts(rows) : whole_answers(rows), options);
   batch.rows = batch.pairs = static_cast<int64_t>(rows.size());
+  batch.origins = origins_of(rows);
   batch.pair_margins_P = margins_of(rows, options);
   batch.ordinals.assign(ordinals.begin(), ordinals.end());
   return batch;
@@ -248,6 +256,7 @@ Batch collate_sft(std::span<const SftRow> rows, std::span<const int64_t> ordinal
                          .owner = static_cast<int64_t>(sequences.size())});
   Batch batch = lay_out(sequences, options);
   batch.channels = channels_of(rows);
+  batch.origins = origins_of(rows);
   batch.rows = static_cast<int64_t>(rows.size());
   batch.ordinals.assign(ordinals.begin(), ordinals.end());
   return batch;

@@ -7,6 +7,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/argmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
@@ -65,7 +66,8 @@ struct ForwardResult {
 };
 
 ForwardResult forward_chunks(const at::Tensor& hidden_MD, const at::Tensor& weight_VD,
-                             const at::Tensor& targets_M, int64_t chunk, Wanted wanted) {
+                             const at::Tensor& targets_M, const at::Tensor& is_argmax_M, int64_t chunk,
+                             Wanted wanted) {
   const int64_t rows = hidden_MD.size(0);
   const auto fp32 = hidden_MD.options().dtype(at::kFloat);
   ForwardResult result{at::empty({rows}, fp32), {}, {}};
@@ -77,6 +79,8 @@ ForwardResult forward_chunks(const at::Tensor& hidden_MD, const at::Tensor& weig
     const at::Tensor logsumexp_C1 = logits_CV.logsumexp(1, /*keepdim=*/true);
     result.logp_M.narrow(0, first, count).copy_((logits_CV.gather(1, targets_C1) - logsumexp_C1).squeeze(1));
     if (wanted.weight) result.logsumexp_M.narrow(0, first, count).copy_(logsumexp_C1.squeeze(1));
+    if (is_argmax_M.defined())
+      is_argmax_M.narrow(0, first, count).copy_(logits_CV.argmax(1).eq(targets_C1.squeeze(1)));
     if (!wanted.hidden) return;
     const at::Tensor gradient_CV = logit_gradient_(std::move(logits_CV), logsumexp_C1, targets_C1);
     at::Tensor out_CD = result.hidden_gradient_MD.narrow(0, first, count);
@@ -104,10 +108,11 @@ at::Tensor weight_gradient(const at::Tensor& hidden_MD, const at::Tensor& weight
 class TokenLogProbsFunction final : public torch::autograd::Function<TokenLogProbsFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden_MD,
-                            const at::Tensor& weight_VD, const at::Tensor& targets_M, int64_t chunk,
-                            bool hidden_wanted, bool weight_wanted) {
-    const ForwardResult result =
-        forward_chunks(hidden_MD, weight_VD, targets_M, chunk, {hidden_wanted, weight_wanted});
+                            const at::Tensor& weight_VD, const at::Tensor& targets_M,
+                            const TokenLogProbsOptions& options, bool hidden_wanted, bool weight_wanted) {
+    const int64_t chunk = chunk_rows(options, weight_VD.size(0));
+    const ForwardResult result = forward_chunks(hidden_MD, weight_VD, targets_M, options.is_argmax_M, chunk,
+                                                {hidden_wanted, weight_wanted});
     // Tensors go through save_for_backward alone: it frees them after backward, saved_data does not.
     if (weight_wanted)
       context->save_for_backward(
@@ -136,6 +141,13 @@ class TokenLogProbsFunction final : public torch::autograd::Function<TokenLogPro
   }
 };
 
+void check_hits(const at::Tensor& is_argmax_M, const at::Tensor& targets_M) {
+  if (!is_argmax_M.defined()) return;
+  APUS_CHECK(is_argmax_M.scalar_type() == at::kBool && is_argmax_M.sizes() == targets_M.sizes(), ShapeError,
+             "token_log_probs: is_argmax_M must be bool ", targets_M.sizes(), ", it is ",
+             is_argmax_M.scalar_type(), " ", is_argmax_M.sizes());
+}
+
 void check_operands(const at::Tensor& hidden_MD, const at::Tensor& weight_VD, const at::Tensor& targets_M) {
   APUS_CHECK(hidden_MD.dim() == 2 && weight_VD.dim() == 2 && hidden_MD.size(1) == weight_VD.size(1),
              ShapeError, "token_log_probs: hidden must be [M, D] and the weight [V, D]; they are ",
@@ -160,8 +172,9 @@ at::Tensor token_log_probs(const at::Tensor& hidden_MD, const at::Tensor& weight
   check_operands(hidden_MD, weight_VD, targets_M);
   APUS_CHECK(options.chunk_tokens >= 0, ConfigError,
              "token_log_probs: chunk_tokens must be 0 or more, it is ", options.chunk_tokens);
+  check_hits(options.is_argmax_M, targets_M);
   const bool tape = at::GradMode::is_enabled();
-  return TokenLogProbsFunction::apply(hidden_MD, weight_VD, targets_M, chunk_rows(options, weight_VD.size(0)),
+  return TokenLogProbsFunction::apply(hidden_MD, weight_VD, targets_M, options,
                                       tape && hidden_MD.requires_grad(), tape && weight_VD.requires_grad());
 }
 

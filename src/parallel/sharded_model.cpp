@@ -54,8 +54,9 @@ at::Tensor ShardedModel::forward(const at::Tensor& tokens_T, nn::PassContext& co
 }
 
 at::Tensor ShardedModel::token_log_probs(const at::Tensor& hidden_MD, const at::Tensor& targets_M,
-                                         const nn::PassContext& context) {
-  const ops::TokenLogProbsOptions head{.chunk_tokens = options().head_chunk_tokens};
+                                         const nn::PassContext& context, const at::Tensor& is_argmax_M) {
+  const ops::TokenLogProbsOptions head{.chunk_tokens = options().head_chunk_tokens,
+                                       .is_argmax_M = is_argmax_M};
   return units_.run(blocks_.size() + 1, hidden_MD,
                     [this, context, targets_M, head](const at::Tensor& hidden) {
                       const at::Tensor normed = model_.final_norm(hidden, context);

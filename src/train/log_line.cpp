@@ -36,7 +36,7 @@ std::string LogLine::text() const {
                         ", learning_rate=", format("%.2e", learning_rate), ", epoch=", format("%.2f", epoch),
                         ", grad_norm=", format("%.3f", grad_norm), ", tokens/s=", format("%.1f", tokens_per_second),
                         ", tokens/s/gpu=", format("%.1f", tokens_per_second / ranks),
-                        ", memory=", format("%.2f", static_cast<double>(memory_bytes) / kGiB), "GiB");
+                        mfu ? detail::concat(", mfu=", format("%.1f", 100 * *mfu), "%") : "", ", memory=", format("%.2f", static_cast<double>(memory_bytes) / kGiB), "GiB");
 }
 
 nlohmann::ordered_json LogLine::json() const {
@@ -53,6 +53,7 @@ nlohmann::ordered_json LogLine::json() const {
   record["train_speed(s/it)"] = rounded(seconds_per_step, 1e-6);
   record["tokens_per_second"] = rounded(tokens_per_second, 0.1);
   record["tokens_per_second_per_gpu"] = rounded(tokens_per_second / ranks, 0.1);
+  if (mfu) record["mfu"] = rounded(100 * *mfu, 0.01);
   record["data_wait_ms"] = rounded(data_wait_ms, 0.001);
   record["comm_wait_ms"] = rounded(comm_wait_ms, 0.001);
   return record;

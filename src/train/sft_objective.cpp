@@ -1,23 +1,112 @@
 #include "apus/train/sft_objective.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/count_nonzero.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <utility>
 
-namespace apus::train {
+#include "apus/base/error.h"
+#include "apus/nn/dropout_rows.h"
 
-SftObjective::SftObjective(std::vector<std::string> adapters) : adapters_(std::move(adapters)) {}
+namespace apus::train {
+namespace {
+
+/// Tokens of non-zero weight.
+int64_t counted_tokens(const data::Batch& batch) {
+  if (batch.is_empty()) return 0;
+  if (!batch.target_weights_M.defined()) return batch.target_count();
+  return batch.target_weights_M.count_nonzero().item<int64_t>();
+}
+
+/// Hits among the tokens of non-zero weight, fp64 [1].
+at::Tensor hits_of(const data::Batch& batch, const at::Tensor& is_argmax_M) {
+  at::Tensor hits_M = is_argmax_M;
+  if (batch.target_weights_M.defined())
+    hits_M = hits_M.logical_and(batch.target_weights_M.to(is_argmax_M.device()).ne(0));
+  return hits_M.sum().to(at::kDouble).reshape({1});
+}
+
+}  // namespace
+
+SftObjective::SftObjective(SftObjectiveOptions options)
+    : options_(std::move(options)), metrics_{{.name = "token_acc", .divisor = 0}} {
+  for (const std::string& channel : options_.channels) {
+    APUS_CHECK(!channel.empty() && std::ranges::count(options_.channels, channel) == 1, ConfigError, "channel \"",
+               channel, "\" is named ", std::ranges::count(options_.channels, channel),
+               " times; name each once, and none by an empty text");
+    metrics_.push_back({.name = "loss_" + channel, .divisor = metrics_.size()});
+  }
+}
+
+SftObjective::SftObjective(std::vector<std::string> adapters)
+    : SftObjective(SftObjectiveOptions{.adapters = std::move(adapters)}) {}
+
+/// [M] which of the channels each supervised token belongs to; their number for those of none.
+std::vector<int64_t> SftObjective::channels_of(const data::Batch& batch) const {
+  std::vector<int64_t> of_sequence;
+  for (const std::string& name : batch.channels)
+    of_sequence.push_back(std::ranges::find(options_.channels, name) - options_.channels.begin());
+  std::vector<int64_t> channels(static_cast<size_t>(batch.target_count()),
+                                static_cast<int64_t>(options_.channels.size()));
+  if (of_sequence.empty()) return channels;
+  const int64_t* sequences = batch.target_sequences_M.const_data_ptr<int64_t>();
+  for (size_t m = 0; m < channels.size(); ++m) channels[m] = of_sequence.at(static_cast<size_t>(sequences[m]));
+  return channels;
+}
 
 std::vector<int64_t> SftObjective::weights(const data::Batch& batch) const {
-  if (batch.is_empty()) return {0};
-  if (!batch.target_weights_M.defined()) return {batch.target_count()};
-  return {batch.target_weights_M.count_nonzero().item<int64_t>()};
+  std::vector<int64_t> counts(1 + options_.channels.size(), 0);
+  counts[0] = counted_tokens(batch);
+  if (options_.channels.empty() || counts[0] == 0) return counts;
+  const float* weights =
+      batch.target_weights_M.defined() ? batch.target_weights_M.const_data_ptr<float>() : nullptr;
+  const std::vector<int64_t> channels = channels_of(batch);
+  for (size_t m = 0; m < channels.size(); ++m) {
+    const auto place = static_cast<size_t>(channels[m]) + 1;
+    if (place < counts.size() && (weights == nullptr || weights[m] != 0.0F)) ++counts[place];
+  }
+  return counts;
+}
+
+nn::PassContext SftObjective::context_of(const data::Batch& batch) const {
+  nn::PassContext context{.rows = batch.layout, .adapters = options_.adapters};
+  if (!options_.dropout_seed || !at::GradMode::is_enabled()) return context;
+  APUS_CHECK(batch.is_empty() || !batch.places.empty(), ConfigError,
+             "lora_dropout draws its numbers by a row's place in the epoch, but the batch has no places; fill "
+             "Batch::places, or set lora_dropout to 0");
+  context.dropout = nn::dropout_rows(
+      *batch.layout, {.seed = *options_.dropout_seed, .epoch = batch.epoch, .places = batch.places});
+  return context;
+}
+
+/// fp64 [channels]
+at::Tensor SftObjective::channel_sums(const data::Batch& batch, const at::Tensor& losses_M) const {
+  const auto count = static_cast<int64_t>(options_.channels.size());
+  const std::vector<int64_t> channels = channels_of(batch);
+  const at::Tensor index_M = at::empty({static_cast<int64_t>(channels.size())}, at::kLong);
+  std::ranges::copy(channels, index_M.mutable_data_ptr<int64_t>());
+  const at::Tensor losses = losses_M.detach().to(at::kDouble);
+  const at::Tensor sums = at::zeros({count + 1}, losses.options());
+  return sums.index_add(0, index_M.to(losses.device()), losses).slice(0, 0, count);
 }
 
 ObjectiveResult SftObjective::run(parallel::ShardedModel& model, const data::Batch& batch) const {
-  const at::Tensor log_probs_M = target_log_probs(model, batch, adapters_);
-  if (!batch.target_weights_M.defined()) return {{log_probs_M.sum().neg()}, {}};
-  return {{log_probs_M.mul(batch.target_weights_M.to(log_probs_M.device())).sum().neg()}, {}};
+  nn::PassContext context = context_of(batch);
+  const at::Tensor hidden_TD = model.forward(batch.tokens_T, context);
+  const at::Tensor hidden_MD = hidden_TD.index_select(0, batch.target_rows_M);
+  const at::Tensor is_argmax_M = at::empty({batch.target_count()}, hidden_MD.options().dtype(at::kBool));
+  at::Tensor losses_M = model.token_log_probs(hidden_MD, batch.targets_M, context, is_argmax_M).neg();
+  if (batch.target_weights_M.defined()) losses_M = losses_M.mul(batch.target_weights_M.to(losses_M.device()));
+  ObjectiveResult result{.loss_sums = {losses_M.sum()}};
+  if (batch.is_empty()) return result;
+  at::NoGradGuard no_grad;
+  result.metric_sums = hits_of(batch, is_argmax_M);
+  if (!options_.channels.empty()) result.metric_sums = at::cat({result.metric_sums, channel_sums(batch, losses_M)});
+  return result;
 }
 
 }  // namespace apus::train

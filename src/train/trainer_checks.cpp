@@ -54,17 +54,16 @@ void require_frozen_adapters(nn::CausalLm& model, const std::vector<std::string>
   }
 }
 
-void require_no_adapter_dropout(nn::CausalLm& model, const std::vector<std::string>& active) {
+bool has_adapter_dropout(nn::CausalLm& model, const std::vector<std::string>& active) {
   for (const auto& [path, module] : model.named_modules()) {
     auto* linear = dynamic_cast<nn::Linear*>(module);
     if (linear == nullptr) continue;
     for (const std::string& name : active) {
       const nn::LoraAdapter* adapter = linear->find_adapter(name);
-      if (adapter == nullptr || adapter->dropout == 0.0) continue;
-      throw NotSupported(detail::concat("lora_dropout ", adapter->dropout, " of adapter \"", name, "\" (", path,
-                                        ") is not supported yet in SFT; set lora_dropout to 0"));
+      if (adapter != nullptr && adapter->dropout > 0.0) return true;
     }
   }
+  return false;
 }
 
 void require_rows(const data::Dataset& dataset, RowKind kind, const data::CollateOptions& collate) {

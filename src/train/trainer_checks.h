@@ -16,9 +16,8 @@ void require_active_adapters(nn::CausalLm& model, const std::vector<std::string>
 /// Throws: ConfigError if one of the adapters is not on the model or has trainable parameters.
 void require_frozen_adapters(nn::CausalLm& model, const std::vector<std::string>& reference);
 
-/// Refuses adapters that ask for dropout, which training does not apply yet.
-/// Throws: NotSupported naming lora_dropout and the projection.
-void require_no_adapter_dropout(nn::CausalLm& model, const std::vector<std::string>& active);
+/// Whether one of these adapters asks for dropout anywhere.
+bool has_adapter_dropout(nn::CausalLm& model, const std::vector<std::string>& active);
 
 /// What the rows of a dataset are.
 enum class RowKind { kTexts, kPairs };

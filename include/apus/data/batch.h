@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apus/base/api.h"
+#include "apus/data/rows.h"
 #include "apus/nn/pass_context.h"
 
 namespace apus::data {
@@ -33,6 +34,7 @@ struct APUS_API Batch {
   int64_t pairs = 0;                            ///< DPO: P; SFT: 0
   int64_t rows = 0;                             ///< rows in this micro-batch (pairs in DPO); 0 = empty
   std::vector<int64_t> ordinals;                ///< [rows] places in the prepared dataset, for reports
+  std::vector<RowPlace> origins;                ///< [rows] where each came from, for messages
   /// [rows] how many rows stand before each in the epoch's order: the coordinate of its random numbers
   /// (SampleCoordinate::ordinal), whatever the world, packs and balance. Filled by the loader, else empty.
   std::vector<int64_t> places;

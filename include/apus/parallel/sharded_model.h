@@ -42,9 +42,10 @@ class APUS_API ShardedModel final {
   /// tokens int64 [T] -> hidden rows [T, D] before the final norm. Fills the context's rotary tables.
   at::Tensor forward(const at::Tensor& tokens_T, nn::PassContext& context);
 
-  /// Log-probabilities fp32 [M] of targets int64 [M], each predicted by its hidden row [M, D].
+  /// Log-probabilities fp32 [M] of targets int64 [M], each predicted by its hidden row [M, D]. `is_argmax_M`, if
+  /// defined, learns which are a row's most probable token (see ops::TokenLogProbsOptions).
   at::Tensor token_log_probs(const at::Tensor& hidden_MD, const at::Tensor& targets_M,
-                             const nn::PassContext& context);
+                             const nn::PassContext& context, const at::Tensor& is_argmax_M = {});
 
   /// See ShardedUnits.
   void backward(const at::Tensor& loss, MicroBatchPlace place) { units_.backward(loss, place); }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,8 @@ struct APUS_API LogLine {
   /// Over all ranks, padding not counted.
   double tokens_per_second = 0.0;
   int ranks = 1;
+  /// Share of what the devices could do at best, between 0 and 1; none: not known for this device.
+  std::optional<double> mfu = {};
   /// CPU: peak resident anonymous bytes of this rank.
   int64_t memory_bytes = 0;
   double elapsed_seconds = 0.0;
@@ -36,7 +39,7 @@ struct APUS_API LogLine {
 
   /// "Step 100/3000, loss=1.2345, learning_rate=5.00e-05, epoch=0.03, grad_norm=0.812, tokens/s=..., ..."
   std::string text() const;
-  /// One object of logging.jsonl.
+  /// One object of logging.jsonl. Keys are those of ms-swift where it has them; "mfu" is in percent.
   nlohmann::ordered_json json() const;
 };
 

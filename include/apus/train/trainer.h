@@ -33,7 +33,9 @@ struct APUS_API StepReport {
   int64_t tokens = 0;
   /// In the order of Objective::metrics().
   std::vector<double> metrics;
-  /// Some rank's stop token was set before this step.
+  /// What each metric was divided by: where it is 0 nothing of the step counts in it, and its value says nothing.
+  std::vector<int64_t> metric_weights;
+  /// Some rank was asked to stop before this step.
   bool stop_requested = false;
 };
 
@@ -41,6 +43,8 @@ struct APUS_API StepReport {
 struct APUS_API EvaluationReport {
   double loss = 0.0;
   std::vector<double> metrics;
+  /// As StepReport::metric_weights.
+  std::vector<int64_t> metric_weights;
   int64_t rows = 0;
   double seconds = 0.0;
 };
@@ -51,8 +55,22 @@ struct APUS_API LogWindow {
   int64_t steps = 0;
   double loss = 0.0;
   std::vector<double> metrics;
+  /// Steps that count in each metric: those in which it has a weight.
+  std::vector<int64_t> metric_steps;
 
+  /// Counts a step.
   void add(const StepReport& report);
+};
+
+/// The best evaluation of a run so far.
+struct APUS_API BestEvaluation {
+  /// The figure it is judged by, e.g. "eval_loss".
+  std::string metric;
+  double value = 0.0;
+  /// After which it was made.
+  int64_t step = 0;
+  /// Evaluations since the last one that was better by more than EarlyStopping::threshold.
+  int64_t without_progress = 0;
 };
 
 /// Where a run stands; with weights and optimizer states all that a checkpoint needs.
@@ -61,6 +79,8 @@ struct APUS_API TrainerState {
   int64_t max_steps = 0;
   data::LoaderCursor cursor;
   LogWindow window;
+  /// None: no evaluation yet.
+  std::optional<BestEvaluation> best = {};
   /// Of training, over all attempts.
   double elapsed_seconds = 0.0;
   /// Trained so far.
@@ -73,6 +93,22 @@ struct APUS_API TrainerState {
 APUS_API nlohmann::ordered_json to_json(const TrainerState& state);
 /// Reads it back. Throws DataError naming `source` and the key.
 APUS_API TrainerState trainer_state_from_json(const nlohmann::json& json, const std::string& source);
+
+/// When a run ends before its last step, because evaluations no longer get better.
+struct EarlyStopping {
+  /// End after so many evaluations in a row without progress; 0 = never.
+  int64_t patience = 0;
+  /// A better figure is progress if it is better by more than this.
+  double threshold = 0.0;
+};
+
+/// What mfu is worked out from; where one is 0 no line shows it.
+struct ModelFlops {
+  /// Of training one token: forward and backward, not what recompute repeats.
+  double per_token = 0.0;
+  /// Most that one device does in a second.
+  double device_peak = 0.0;
+};
 
 /// Length, cadence and numbers of a run.
 struct APUS_API TrainerOptions {
@@ -104,47 +140,84 @@ struct APUS_API TrainerOptions {
   int64_t save_steps = 500;
   /// 0: only at the end.
   int64_t eval_steps = 500;
-};
-
-/// What a run reports to its host; every function may be empty. Called on all ranks at the same steps.
-struct APUS_API TrainerCallbacks {
-  std::function<void(const StepReport&)> on_step;
-  /// A log line is due: on rank 0 the line and its JSON record, elsewhere called alike.
-  std::function<void(const std::string& line, const nlohmann::ordered_json& record)> on_log;
-  /// A checkpoint is due.
-  std::function<void(const TrainerState&)> on_save;
-};
-
-/// Surroundings of a trainer; the pointers outlive it.
-struct APUS_API TrainerContext {
-  Clock* clock = nullptr;
-  Logger* logger = nullptr;
-  /// Set: finish the running step, save, return.
-  const std::atomic<bool>* stop = nullptr;
-  TrainerCallbacks callbacks;
+  /// Evaluate before the first step of a new run, too.
+  bool eval_on_start = false;
+  /// The figure of an evaluation that says which is the best: eval_loss, or eval_ and the name of one of the
+  /// objective's metrics; the prefix may be left out.
+  std::string metric_for_best_model = "eval_loss";
+  /// None: losses (names that end in "loss" or begin with "eval_loss") are better when smaller, others when larger.
+  std::optional<bool> greater_is_better = {};
+  EarlyStopping early_stopping = {};
+  /// Save after each evaluation that is the best so far, too: so that the best has a checkpoint, whatever save_steps.
+  bool save_best = false;
+  ModelFlops flops = {};
 };
 
 /// How a run ended.
 struct APUS_API RunSummary {
   int64_t steps = 0;
   double last_loss = 0.0;
-  /// False: stopped by the stop token.
+  /// False: stopped by the stop token or request_stop.
   bool finished = false;
+  /// Finished before the last step, as evaluations no longer got better.
+  bool stopped_early = false;
   double seconds = 0.0;
+  /// None: nothing was evaluated.
+  std::optional<BestEvaluation> best = {};
+};
+
+/// What a run reports to its host; every function may be empty. Called on all ranks at the same steps, in this
+/// order: on_begin; after each step on_step, on_log, on_evaluate, on_save, those that are due; on_end. What one
+/// throws ends the run on all ranks (Trainer aborts the communicator). To end a run early call
+/// Trainer::request_stop from any of them, on any rank.
+struct APUS_API TrainerCallbacks {
+  /// Before the first step; the state says where the run stands and how long it is.
+  std::function<void(const TrainerState&)> on_begin;
+  std::function<void(const StepReport&)> on_step;
+  /// A log line is due, or that of an evaluation: on rank 0 the line and its JSON record, elsewhere called alike.
+  std::function<void(const std::string& line, const nlohmann::ordered_json& record)> on_log;
+  /// An evaluation was made; it is the best so far if state.best->step is state.global_step.
+  std::function<void(const EvaluationReport&, const TrainerState& state)> on_evaluate;
+  /// A checkpoint is due.
+  std::function<void(const TrainerState&)> on_save;
+  /// After the last step, also of a run that was stopped; not after an exception.
+  std::function<void(const RunSummary&)> on_end;
+};
+
+/// Surroundings of a trainer; the pointers outlive it.
+struct APUS_API TrainerContext {
+  Clock* clock = nullptr;
+  Logger* logger = nullptr;
+  /// Set on any rank: finish the running step, save, return. A run that has not made a step yet makes one.
+  const std::atomic<bool>* stop = nullptr;
+  TrainerCallbacks callbacks;
 };
 
 /// The training loop: accumulation, one division a step, schedule, log lines, evaluation, checkpoint cadence.
 ///
 /// step() runs one optimizer step over this rank's micro-batches; run() does the whole job over a dataset.
-/// Collectives: a step: one all_reduce of 8 * (3 + divisors) bytes (divisors, tokens, status, stop), the engine's own, one all_reduce
-///              of 8 * (1 + metrics) bytes (the report). An evaluation: one all_reduce of 8 * (2 * divisors + metrics) bytes.
+/// Losses and metrics stay on their device until the step's last backward, then are read once. A loss that is not
+/// finite ends the run before the update: weights, moments and checkpoints keep what they were.
+/// Collectives: a step: one all_reduce of 8 * (3 + divisors) bytes (divisors, tokens, status, stop), the engine's
+///              own, and between backward and update one all_reduce of 8 * (1 + metrics) bytes (the report). An
+///              evaluation: one all_reduce of 8 * (2 * divisors + metrics) bytes.
 /// Failure:     whatever one rank throws inside run() or evaluate() aborts the communicator, so that the others stop.
 /// Throws: DataError and the like from making batches, on the rank that failed; CommError with its message on
-///         the others; Error if loss or gradient norm is not finite (on all ranks alike).
+///         the others; Error on the ranks whose loss is not finite, naming step, rows and flags, CommError with that
+///         message on the others; Error on all if the gradient norm is not finite. ConfigError from run() if
+///         metric_for_best_model is no figure of the evaluation, or early stopping has nothing to evaluate.
 class APUS_API Trainer final {
  public:
   Trainer(parallel::ShardedModel& model, std::shared_ptr<const Objective> objective, TrainerOptions options,
           TrainerContext context);
+  ~Trainer();
+
+  /// Trains towards another goal from the next step or run on.
+  void set_objective(std::shared_ptr<const Objective> objective);
+  const Objective& objective() const { return *objective_; }
+
+  /// Asks the run to end as the stop token does. Any thread, any rank; the ranks agree before the next step.
+  void request_stop() { stop_requested_.store(true); }
 
   /// One step at this rate. Every rank passes equally many micro-batches; empty ones are allowed.
   StepReport step(const std::vector<data::Batch>& micro_batches, double learning_rate);
@@ -161,13 +234,18 @@ class APUS_API Trainer final {
   struct Exchange;
 
   Exchange exchange_header(const std::vector<data::Batch>& micro_batches, const std::optional<std::string>& error);
-  StepReport run_step(const std::vector<data::Batch>& micro_batches, double learning_rate,
-                      const std::optional<std::string>& error);
+  StepReport run_step(const std::vector<data::Batch>& micro_batches, double learning_rate, const Exchange& header);
   EvaluationReport evaluate_rows(const data::Dataset& dataset);
   void stopping_peers(const std::function<void()>& work);
-  void check_finite(const StepReport& report) const;
+  void require_finite_loss(double loss, const std::vector<data::Batch>& micro_batches,
+                           const std::vector<double>& own_losses);
+  std::unique_ptr<Run> begin(std::shared_ptr<const data::Dataset> train,
+                             std::shared_ptr<const data::Dataset> held_out, TrainerState state);
+  RunSummary summary_of(const Run& run) const;
   void run_one(Run& run);
+  bool count_step(Run& run, const StepReport& report);
   void log_step(Run& run, const StepReport& report);
+  void evaluate_held_out(Run& run);
   void log_evaluation(Run& run, const EvaluationReport& report);
   void save(Run& run);
 
@@ -175,6 +253,8 @@ class APUS_API Trainer final {
   std::shared_ptr<const Objective> objective_;
   TrainerOptions options_;
   TrainerContext context_;
+  std::vector<std::string> files_;  // of the dataset that is trained, for messages
+  std::atomic<bool> stop_requested_ = false;
   ResidentPeak memory_;
 };
 

@@ -1,10 +1,15 @@
 #include "apus/ops/token_log_probs.h"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/argmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include <tuple>
+#include <vector>
 
 #include "apus/base/error.h"
 #include "tests/support/tensor_checks.h"
@@ -162,6 +167,37 @@ TEST(TokenLogProbs, RefusesASecondDerivative) {
   const at::Tensor hidden = random_leaf({5, 6}, 1), weight = random_tensor({13, 6}, 2);
   const at::Tensor loss = token_log_probs(hidden, weight, targets_for(5, 13)).sum();
   EXPECT_THROW(loss.backward({}, /*retain_graph=*/true, /*create_graph=*/true), NotSupported);
+}
+
+TEST(TokenLogProbs, SaysWhichTargetsHaveTheLargestLogit) {
+  const at::Tensor hidden = random_tensor({9, 6}, 1), weight = random_tensor({13, 6}, 2);
+  at::Tensor targets = at::linear(hidden, weight).argmax(1);
+  for (const int64_t row : {1, 4, 8}) targets[row] = (targets[row].item<int64_t>() + 1) % 13;
+  for (const int64_t chunk : {0, 1, 4}) {
+    const at::Tensor hits = at::empty({9}, at::kBool);
+    const at::Tensor found = token_log_probs(hidden, weight, targets, {.chunk_tokens = chunk, .is_argmax_M = hits});
+    EXPECT_EQ(std::vector<bool>(hits.const_data_ptr<bool>(), hits.const_data_ptr<bool>() + 9),
+              (std::vector<bool>{true, false, true, true, false, true, true, true, false}))
+        << chunk;
+    EXPECT_TRUE(found.equal(token_log_probs(hidden, weight, targets, {.chunk_tokens = chunk})))
+        << "the values do not depend on being asked";
+  }
+}
+
+TEST(TokenLogProbs, OfEqualLogitsTheFirstIsTheLargest) {
+  const at::Tensor hidden = at::ones({3, 2}), weight = at::ones({4, 2});
+  const at::Tensor targets = at::arange(3, at::kLong);
+  const at::Tensor hits = at::empty({3}, at::kBool);
+  token_log_probs(hidden, weight, targets, {.is_argmax_M = hits});
+  EXPECT_TRUE(hits[0].item<bool>());
+  EXPECT_FALSE(hits[1].item<bool>());
+  EXPECT_FALSE(hits[2].item<bool>());
+}
+
+TEST(TokenLogProbs, RefusesHitsThatDoNotFit) {
+  const at::Tensor hidden = at::ones({3, 2}), weight = at::ones({4, 2}), targets = at::zeros({3}, at::kLong);
+  EXPECT_THROW(token_log_probs(hidden, weight, targets, {.is_argmax_M = at::empty({2}, at::kBool)}), ShapeError);
+  EXPECT_THROW(token_log_probs(hidden, weight, targets, {.is_argmax_M = at::empty({3}, at::kFloat)}), ShapeError);
 }
 
 TEST(TokenLogProbs, RefusesOperandsThatDoNotFit) {

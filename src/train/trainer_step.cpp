@@ -1,0 +1,132 @@
+// One optimizer step: what the ranks tell each other, the micro-batches, and the check between backward and update.
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "apus/base/error.h"
+#include "apus/comm/agreed_phase.h"
+#include "apus/comm/status_exchange.h"
+#include "train/step_sums.h"
+#include "train/trainer_run.h"
+
+namespace apus::train {
+namespace {
+
+/// Rows that a message names.
+constexpr size_t kMostRows = 8;
+
+constexpr const char* kRemedy =
+    "training has diverged. Lower --learning_rate, lengthen --warmup_ratio, or look for broken rows; the last "
+    "checkpoint is unharmed";
+
+int64_t tokens_of(const std::vector<data::Batch>& micro_batches) {
+  int64_t tokens = 0;
+  for (const data::Batch& batch : micro_batches) {
+    if (batch.is_empty()) continue;
+    tokens = std::accumulate(batch.layout->lengths.begin(), batch.layout->lengths.end(), tokens);
+  }
+  return tokens;
+}
+
+/// "train.jsonl:17", or "row 16" where rows come from no file.
+std::string row_text(const data::Batch& batch, size_t index, const std::vector<std::string>& files) {
+  const data::RowPlace at = index < batch.origins.size() ? batch.origins[index] : data::RowPlace{};
+  if (at.line > 0 && static_cast<size_t>(at.file) < files.size())
+    return detail::concat(files[static_cast<size_t>(at.file)], ":", at.line);
+  return detail::concat("row ", batch.ordinals.at(index));
+}
+
+/// The rows of micro-batches, the first few by name.
+std::string rows_text(const std::vector<const data::Batch*>& batches, const std::vector<std::string>& files) {
+  std::string text;
+  size_t count = 0;
+  for (const data::Batch* batch : batches) {
+    for (size_t index = 0; index < batch->ordinals.size(); ++index) {
+      if (++count <= kMostRows) text += (text.empty() ? "" : ", ") + row_text(*batch, index, files);
+    }
+  }
+  if (count > kMostRows) text += detail::concat(" and ", count - kMostRows, " more");
+  return text.empty() ? "no row" : text;
+}
+
+}  // namespace
+
+Trainer::Exchange Trainer::exchange_header(const std::vector<data::Batch>& micro_batches,
+                                           const std::optional<std::string>& error) {
+  const auto divisors = static_cast<int64_t>(objective_->weights({}).size());
+  const at::Tensor header = at::zeros({divisors + 3}, at::kLong);
+  int64_t* values = header.mutable_data_ptr<int64_t>();
+  for (const data::Batch& batch : micro_batches) {
+    const std::vector<int64_t> weights = objective_->weights(batch);
+    for (int64_t divisor = 0; divisor < divisors; ++divisor)
+      values[divisor] += weights.at(static_cast<size_t>(divisor));
+  }
+  int64_t* rest = values + divisors;
+  rest[0] = tokens_of(micro_batches);
+  rest[1] = error ? 1 : 0;
+  rest[2] = stop_requested_.load() || (context_.stop && context_.stop->load()) ? 1 : 0;
+  model_.dp().all_reduce(header)->wait();
+  if (rest[1] > 0) {
+    comm::agree(model_.dp(), error, {.what = "preparing a step"});
+  }
+  return {{values, values + divisors}, rest[0], rest[2] > 0};
+}
+
+StepReport Trainer::step(const std::vector<data::Batch>& micro_batches, double learning_rate) {
+  return run_step(micro_batches, learning_rate, exchange_header(micro_batches, std::nullopt));
+}
+
+StepReport Trainer::run_step(const std::vector<data::Batch>& micro_batches, double learning_rate,
+                             const Exchange& header) {
+  const std::vector<double> divisors = divisors_of(header.weights);
+  const std::vector<ObjectiveMetric>& metrics = objective_->metrics();
+  StepSums sums(metrics.size());
+  for (size_t index = 0; index < micro_batches.size(); ++index) {
+    const bool last = index + 1 == micro_batches.size();
+    const ObjectiveResult result = objective_->run(model_, micro_batches[index]);
+    const at::Tensor loss = divided(result.loss_sums, divisors);
+    sums.add({loss}, result.metric_sums);
+    model_.backward(loss, last ? parallel::MicroBatchPlace::kLast : parallel::MicroBatchPlace::kNotLast);
+  }
+  const StepSums::Values own = sums.read();
+  std::vector<double> figures{std::accumulate(own.losses.begin(), own.losses.end(), 0.0)};
+  figures.insert(figures.end(), own.metric_sums.begin(), own.metric_sums.end());
+  // Before the update, so that a loss that is no number harms nothing, and no gather stands in the way.
+  sum_over_ranks(model_.dp(), figures);
+  require_finite_loss(figures[0], micro_batches, own.losses);
+
+  parallel::UpdateOptions update = options_.update;
+  update.lr = learning_rate;
+  StepReport report{.loss = figures[0],
+                    .learning_rate = learning_rate,
+                    .tokens = header.tokens,
+                    .metrics = means_of({figures.begin() + 1, figures.end()}, metrics, divisors),
+                    .metric_weights = metric_weights(metrics, header.weights),
+                    .stop_requested = header.stop};
+  report.grad_norm = model_.update(update);
+  report.step = model_.updates();
+  APUS_CHECK(std::isfinite(report.grad_norm), Error, "step ", report.step + 1, ": the loss is ", report.loss,
+             ", but the gradient norm ", report.grad_norm, ": ", kRemedy);
+  if (ObjectiveMemory* memory = objective_->memory()) memory->finish_step(header.weights, report.metrics);
+  return report;
+}
+
+void Trainer::require_finite_loss(double loss, const std::vector<data::Batch>& micro_batches,
+                                  const std::vector<double>& own_losses) {
+  if (std::isfinite(loss)) return;
+  const int64_t step = model_.updates() + 1;
+  std::vector<const data::Batch*> broken;
+  for (size_t index = 0; index < own_losses.size(); ++index) {
+    if (!std::isfinite(own_losses[index])) broken.push_back(&micro_batches[index]);
+  }
+  comm::run_agreed(model_.dp(), "checking the loss", [&] {
+    APUS_CHECK(broken.empty(), Error, "step ", step, ": the loss is ", loss, ", from ", rows_text(broken, files_),
+               ": ", kRemedy);
+  });
+  throw Error(detail::concat("step ", step, ": the loss is ", loss, ", though that of every micro-batch is finite: ",
+                             kRemedy));
+}
+
+}  // namespace apus::train
