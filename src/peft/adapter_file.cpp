@@ -1,50 +1,25 @@
 #include "apus/peft/adapter_file.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 
-#include <algorithm>
-#include <cstring>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "apus/base/error.h"
 #include "apus/base/file.h"
 #include "apus/base/safetensors.h"
-#include "peft/target_selection.h"
+#include "peft/adapter_plan.h"
+#include "peft/stored_tensor.h"
 
 namespace apus::peft {
 namespace {
 
-using detail::Projection;
-
-constexpr std::string_view kConfigName = "adapter_config.json";
-constexpr std::string_view kWeightsName = "adapter_model.safetensors";
-constexpr std::string_view kKeyPrefix = "base_model.model.";
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
-}
-
-at::ScalarType scalar_type_of(DType dtype, const std::string& file, const std::string& key) {
-  switch (dtype) {
-    case DType::kF32:
-      return at::kFloat;
-    case DType::kBF16:
-      return at::kBFloat16;
-    case DType::kF16:
-      return at::kHalf;
-    case DType::kF64:
-      return at::kDouble;
-    default:
-      throw CheckpointError(
-          file, key, "is stored as " + std::string(dtype_name(dtype)) + ", expected F32, BF16, F16 or F64");
-  }
-}
+using detail::kConfigName;
+using detail::kKeyPrefix;
+using detail::kWeightsName;
 
 DType dtype_of(const at::Tensor& tensor, const std::string& name) {
   if (tensor.scalar_type() == at::kFloat) return DType::kF32;
@@ -53,23 +28,33 @@ DType dtype_of(const at::Tensor& tensor, const std::string& name) {
   return DType::kBF16;
 }
 
-/// A stored tensor and the one it goes into, both checked.
-struct Source {
-  const TensorView* a = nullptr;
-  const TensorView* b = nullptr;
+/// What load_adapter expects of one stored tensor.
+struct Expected {
+  std::vector<int64_t> shape;
+  std::string meaning;
 };
 
-/// Finds and checks the tensors of one adapter file against its configuration and the model.
+/// Finds and checks the tensors of one adapter file against what the plan puts on the model.
 class AdapterReader {
  public:
   AdapterReader(const SafetensorsFile& file, const LoraConfig& config)
       : file_(file), path_(file.path().string()), config_(config) {}
 
-  Source read(const Projection& target) {
-    const nn::LinearOptions& linear = target.linear->options();
-    const std::string base = std::string(kKeyPrefix) + target.path;
-    return {this->find(base + ".lora_A.weight", {config_.r, linear.in_features}, "[r, in]"),
-            this->find(base + ".lora_B.weight", {linear.out_features, config_.r}, "[out, r]")};
+  void check_lora(const detail::PlannedLora& planned) {
+    const nn::LinearOptions& linear = planned.target.linear->options();
+    const std::string base = std::string(kKeyPrefix) + planned.target.path;
+    const std::string rank = "with r = " + std::to_string(planned.options.rank) + " from " +
+                             std::string(kConfigName) + " and the features of this model's module";
+    this->check(base + ".lora_A.weight", {{planned.options.rank, linear.in_features}, "[r, in], " + rank});
+    this->check(base + ".lora_B.weight", {{linear.out_features, planned.options.rank}, "[out, r], " + rank});
+  }
+
+  void check_copy(const detail::PlannedCopy& planned) {
+    const bool of_base = planned.kind == nn::CopyKind::kBaseLayer;
+    this->check(
+        std::string(kKeyPrefix) + planned.path + (of_base ? ".base_layer." : ".") + planned.original.name,
+        {planned.original.tensor.sizes().vec(),
+         "the shape of this model's " + planned.path + "." + planned.original.name});
   }
 
   void check_nothing_left() const {
@@ -82,21 +67,18 @@ class AdapterReader {
   }
 
  private:
-  const TensorView* find(const std::string& key, const std::vector<int64_t>& expected, const char* meaning) {
+  void check(const std::string& key, const Expected& expected) {
     const TensorView* found = file_.find(key);
     if (!found)
       throw CheckpointError(path_, key,
-                            "is missing, although " + std::string(kConfigName) + " targets the module");
-    if (found->shape != expected)
+                            "is missing, although " + std::string(kConfigName) + " names the module");
+    if (found->shape != expected.shape)
       throw CheckpointError(path_, key,
-                            "has shape " + shape_text(found->shape) + ", expected " + shape_text(expected) +
-                                " = " + meaning + ", with r = " + std::to_string(config_.r) + " from " +
-                                std::string(kConfigName) +
-                                " and the features of this model's module (adapter made for '" +
-                                config_.base_model_name_or_path + "')");
-    scalar_type_of(found->dtype, path_, key);
+                            "has shape " + detail::shape_text(found->shape) + ", expected " +
+                                detail::shape_text(expected.shape) + " = " + expected.meaning +
+                                " (adapter made for '" + config_.base_model_name_or_path + "')");
+    detail::stored_scalar_type(*found, path_);
     used_.insert(key);
-    return found;
   }
 
   const SafetensorsFile& file_;
@@ -105,63 +87,74 @@ class AdapterReader {
   std::set<std::string, std::less<>> used_;
 };
 
-void copy_into(at::Tensor& parameter, const TensorView& view) {
-  // Through a buffer: mapped bytes need not be aligned.
-  const at::Tensor stored =
-      at::empty(parameter.sizes(), at::TensorOptions(scalar_type_of(view.dtype, "", view.name)));
-  std::memcpy(stored.mutable_data_ptr(), view.data.data(), view.data.size());
-  parameter.copy_(stored);
-}
-
-/// Both files must be there; a pickled adapter is refused with the way out.
-void check_files(const std::filesystem::path& folder) {
-  if (!std::filesystem::exists(folder / kConfigName))
-    throw CheckpointError(
-        (folder / kConfigName).string(), "",
-        "there is no such file; an adapter folder holds it and " + std::string(kWeightsName));
-  if (std::filesystem::exists(folder / kWeightsName)) return;
-  APUS_CHECK(
-      !std::filesystem::exists(folder / "adapter_model.bin"), NotSupported, folder.string(),
-      "/adapter_model.bin is a pickle, which can run code and is never read; convert it with: python -c "
-      "\"import torch, safetensors.torch as s; s.save_file(torch.load('adapter_model.bin', "
-      "weights_only=True), '",
-      kWeightsName, "', {'format': 'pt'})\"");
-  throw CheckpointError((folder / kWeightsName).string(), "", "there is no such file");
-}
-
-/// The pair a module must have to be saved.
-struct SavedPair {
-  bool has_a = false;
-  bool has_b = false;
+/// A full parameter name of an adapter, taken apart.
+struct AdapterName {
+  std::string path;  ///< of the module
+  std::string part;  ///< "lora_A", "lora_B", "base_layer", "modules_to_save"
+  std::string tail;  ///< the parameter in it: "weight", "bias"
 };
 
-/// "<path>" and 'A' or 'B' out of "<path>.lora_A.<name>.weight".
-std::pair<std::string, char> split_name(const std::string& parameter, const std::string& adapter) {
-  for (const char side : {'A', 'B'}) {
-    const std::string tail = std::string(".lora_") + side + "." + adapter + ".weight";
-    if (parameter.size() > tail.size() && parameter.ends_with(tail))
-      return {parameter.substr(0, parameter.size() - tail.size()), side};
+/// Throws ConfigError if the name is not of this adapter.
+AdapterName split_name(const std::string& parameter, const std::string& adapter) {
+  const size_t dot = parameter.rfind('.');
+  const std::string tail = dot == std::string::npos ? "" : parameter.substr(dot + 1);
+  for (const char* part : {"lora_A", "lora_B", "base_layer", "modules_to_save"}) {
+    const std::string end = std::string(".") + part + "." + adapter + "." + tail;
+    if (!tail.empty() && parameter.size() > end.size() && parameter.ends_with(end))
+      return {parameter.substr(0, parameter.size() - end.size()), part, tail};
   }
   throw ConfigError("'" + parameter + "' is no tensor of adapter '" + adapter + "', expected <path>.lora_A." +
-                    adapter + ".weight or lora_B");
+                    adapter + ".weight, lora_B, base_layer or modules_to_save");
 }
+
+/// Checks A and B of what is saved: each with its other, of the configuration's rank.
+class SavedPairs {
+ public:
+  explicit SavedPairs(const LoraConfig& config) : size_of_(lora_sizes(config)) {}
+
+  void add(const AdapterName& name, const nn::NamedParameter& parameter) {
+    const bool is_a = name.part == "lora_A";
+    (is_a ? pairs_[name.path].has_a : pairs_[name.path].has_b) = true;
+    const int64_t rank = size_of_(name.path).r;
+    APUS_CHECK(parameter.tensor.dim() == 2 && parameter.tensor.size(is_a ? 0 : 1) == rank, ConfigError,
+               "save_adapter: ", parameter.name, " is ", parameter.tensor.sizes(), ", expected ",
+               is_a ? "[r, in]" : "[out, r]", " with r = ", rank);
+  }
+
+  void check_whole() const {
+    for (const auto& [path, pair] : pairs_)
+      APUS_CHECK(pair.has_a && pair.has_b, ConfigError, "save_adapter: ", path, " lacks its lora_",
+                 pair.has_a ? "B" : "A");
+  }
+
+ private:
+  struct Pair {
+    bool has_a = false;
+    bool has_b = false;
+  };
+  std::function<LoraSize(const std::string&)> size_of_;
+  std::map<std::string, Pair> pairs_;
+};
 
 void check_saved(const std::vector<nn::NamedParameter>& tensors, const LoraConfig& config,
                  const std::string& adapter_name) {
   APUS_CHECK(!tensors.empty(), ConfigError, "adapter '", adapter_name, "' has no tensors to save");
-  std::map<std::string, SavedPair> pairs;
+  SavedPairs pairs(config);
+  std::set<std::string> seen;
+  bool has_module = false;
   for (const nn::NamedParameter& parameter : tensors) {
-    const auto [path, side] = split_name(parameter.name, adapter_name);
-    bool& seen = side == 'A' ? pairs[path].has_a : pairs[path].has_b;
-    APUS_CHECK(!seen, ConfigError, "save_adapter: ", parameter.name, " is given twice");
-    seen = true;
-    APUS_CHECK(parameter.tensor.dim() == 2 && parameter.tensor.size(side == 'A' ? 0 : 1) == config.r,
-               ConfigError, "save_adapter: ", parameter.name, " is ", parameter.tensor.sizes(), ", expected ",
-               side == 'A' ? "[r, in]" : "[out, r]", " with r = ", config.r);
+    APUS_CHECK(seen.insert(parameter.name).second, ConfigError, "save_adapter: ", parameter.name,
+               " is given twice");
+    const AdapterName name = split_name(parameter.name, adapter_name);
+    if (name.part.starts_with("lora_")) pairs.add(name, parameter);
+    has_module |= name.part == "modules_to_save" && !(config.bias == LoraBias::kAll && name.tail == "bias");
+    APUS_CHECK(name.part != "base_layer" || config.bias != LoraBias::kNone, ConfigError,
+               "save_adapter: ", parameter.name, " is a trained bias, but the configuration's bias is none");
   }
-  for (const auto& [path, pair] : pairs)
-    APUS_CHECK(pair.has_a && pair.has_b, ConfigError, "save_adapter: ", path, " lacks its lora_",
-               pair.has_a ? "B" : "A");
+  pairs.check_whole();
+  APUS_CHECK(has_module == !config.modules_to_save.empty(), ConfigError, "save_adapter: the tensors hold ",
+             has_module ? "a module that is trained whole" : "no module that is trained whole",
+             ", but modules_to_save of the configuration is ", has_module ? "empty" : "not");
 }
 
 }  // namespace
@@ -169,40 +162,29 @@ void check_saved(const std::vector<nn::NamedParameter>& tensors, const LoraConfi
 LoadedAdapter load_adapter(const std::string& folder, nn::CausalLm& model, const std::string& name,
                            const LoadAdapterOptions& options) {
   const std::filesystem::path root(folder);
-  check_files(root);
+  detail::check_adapter_files(root);
   ParsedLoraConfig parsed = parse_lora_config(read_file(root / kConfigName), (root / kConfigName).string());
-  detail::Selection selection = detail::select_targets(model, parsed.config.targets);
-  detail::check_new_name(detail::projections_of(model), name);
+  detail::AdapterPlan plan = detail::plan_adapter(model, parsed.config, name);
   const SafetensorsFile file(root / kWeightsName);
   AdapterReader reader(file, parsed.config);
-  std::vector<Source> sources;
-  for (const Projection& target : selection.targets) sources.push_back(reader.read(target));
+  for (const detail::PlannedLora& planned : plan.loras) reader.check_lora(planned);
+  for (const detail::PlannedCopy& planned : plan.copies) reader.check_copy(planned);
   reader.check_nothing_left();
 
-  LoadedAdapter loaded{.summary = {.name = name, .config = parsed.config, .modules = {}, .parameters = 0},
-                       .warnings = std::move(parsed.warnings)};
-  loaded.summary.config.targets = detail::resolve_targets(model, parsed.config.targets);
-  for (std::string& message : selection.unmatched) loaded.warnings.push_back(std::move(message));
-  const nn::LoraOptions lora{
-      .rank = parsed.config.r, .alpha = parsed.config.lora_alpha, .use_rslora = parsed.config.use_rslora,
-      .dropout = parsed.config.lora_dropout};
-  const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    const Projection& target = selection.targets[i];
-    nn::LoraAdapter& adapter = target.linear->add_adapter(name, lora, options.dtype);
-    copy_into(adapter.a_RI, *sources[i].a);
-    copy_into(adapter.b_OR, *sources[i].b);
-    adapter.a_RI.requires_grad_(options.use == AdapterUse::kTrain);
-    adapter.b_OR.requires_grad_(options.use == AdapterUse::kTrain);
-    loaded.summary.modules.push_back(target.path);
-    loaded.summary.parameters += adapter.a_RI.numel() + adapter.b_OR.numel();
-  }
+  LoadedAdapter loaded{.warnings = std::move(parsed.warnings)};
+  for (std::string& message : plan.unmatched) loaded.warnings.push_back(std::move(message));
+  loaded.summary = detail::build_adapter(
+      plan, name, {.dtype = options.dtype, .use = options.use}, [&](detail::NewParameter& parameter) {
+        parameter.tensor.copy_(
+            detail::read_stored(file.at(adapter_key(parameter.name, name)), file.path().string()));
+      });
   return loaded;
 }
 
 std::string adapter_key(const std::string& parameter_name, const std::string& adapter_name) {
-  const auto [path, side] = split_name(parameter_name, adapter_name);
-  return std::string(kKeyPrefix) + path + ".lora_" + side + ".weight";
+  const AdapterName name = split_name(parameter_name, adapter_name);
+  const std::string part = name.part == "modules_to_save" ? "" : "." + name.part;
+  return std::string(kKeyPrefix) + name.path + part + "." + name.tail;
 }
 
 void save_adapter(const std::string& folder, const LoraConfig& config,

@@ -9,12 +9,12 @@
 
 #include "apus/base/error.h"
 #include "apus/base/philox.h"
-#include "peft/target_selection.h"
+#include "peft/adapter_plan.h"
 
 namespace apus::peft {
 namespace {
 
-using detail::Projection;
+using detail::Carrier;
 
 /// U(-1/sqrt(in), 1/sqrt(in)), each element drawn by its index in the whole tensor.
 void fill_kaiming(at::Tensor& a_RI, uint64_t seed, const std::string& parameter_name) {
@@ -36,62 +36,64 @@ LoraSummary apply_lora(nn::CausalLm& model, const LoraConfig& config, const std:
   APUS_CHECK(initialisation == config.kept.end() || initialisation->second == "true", NotSupported,
              "init_lora_weights = ", initialisation->second,
              " is not supported yet for a new adapter; use true");
-  APUS_CHECK(config.r >= 1, ConfigError, "lora_rank is ", config.r, ", expected at least 1");
-  const detail::Selection selection = detail::select_targets(model, config.targets);
-  if (!selection.unmatched.empty()) throw ConfigError(selection.unmatched.front());
-  LoraSummary summary{.name = name, .config = config, .modules = {}, .parameters = 0};
-  summary.config.targets = detail::resolve_targets(model, config.targets);
-  detail::check_new_name(detail::projections_of(model), name);
-
-  const nn::LoraOptions options{
-      .rank = config.r, .alpha = config.lora_alpha, .use_rslora = config.use_rslora,
-      .dropout = config.lora_dropout};
-  for (const Projection& target : selection.targets) {
-    nn::LoraAdapter& adapter = target.linear->add_adapter(name, options, init.dtype);
-    adapter.a_RI.requires_grad_(true);  // at::zeros drops the option
-    adapter.b_OR.requires_grad_(true);
-    fill_kaiming(adapter.a_RI, init.seed, detail::name_of_a(target.path, name));
-    summary.modules.push_back(target.path);
-    summary.parameters += adapter.a_RI.numel() + adapter.b_OR.numel();
-  }
-  return summary;
+  const detail::AdapterPlan plan = detail::plan_adapter(model, config, name);
+  if (!plan.unmatched.empty()) throw ConfigError(plan.unmatched.front());
+  return detail::build_adapter(plan, name, {.dtype = init.dtype}, [&](detail::NewParameter& parameter) {
+    if (parameter.original.defined())
+      parameter.tensor.copy_(parameter.original);
+    else if (parameter.name.ends_with(".lora_A." + name + ".weight"))
+      fill_kaiming(parameter.tensor, init.seed, parameter.name);
+  });
 }
 
 std::vector<nn::NamedParameter> adapter_parameters(nn::CausalLm& model, const std::string& name) {
   std::vector<nn::NamedParameter> parameters;
-  for (const Projection& projection : detail::projections_of(model)) {
-    nn::LoraAdapter* adapter = projection.linear->find_adapter(name);
-    if (!adapter) continue;
-    parameters.push_back({detail::name_of_a(projection.path, name), adapter->a_RI});
-    parameters.push_back({detail::name_of_b(projection.path, name), adapter->b_OR});
+  for (const Carrier& carrier : detail::carriers_of(model)) {
+    if (const nn::LoraAdapter* lora = carrier.linear ? carrier.linear->find_adapter(name) : nullptr) {
+      parameters.push_back({carrier.path + ".lora_A." + name + ".weight", lora->a_RI});
+      parameters.push_back({carrier.path + ".lora_B." + name + ".weight", lora->b_OR});
+    }
+    for (const nn::NamedParameter& copy : carrier.module->copies(name))
+      parameters.push_back({carrier.path + "." + copy.name, copy.tensor});
   }
   return parameters;
 }
 
 void copy_adapter(nn::CausalLm& model, const std::string& from, const std::string& to) {
-  const std::vector<Projection> projections = detail::projections_of(model);
-  detail::check_new_name(projections, to);
+  APUS_CHECK(!adapter_parameters(model, from).empty(), ConfigError, "there is no adapter '", from,
+             "' to copy");
+  const std::vector<Carrier> carriers = detail::carriers_of(model);
+  detail::check_new_name(carriers, to);
   const at::NoGradGuard no_grad;
-  int64_t copied = 0;
-  for (const Projection& projection : projections) {
-    const nn::LoraAdapter* found = projection.linear->find_adapter(from);
-    if (!found) continue;
-    const nn::LoraAdapter source = *found;
-    const nn::LoraOptions options{.rank = source.a_RI.size(0), .alpha = 1, .use_rslora = false};
-    nn::LoraAdapter& copy = projection.linear->add_adapter(to, options, source.a_RI.scalar_type());
-    copy.scaling = source.scaling;
-    copy.a_RI.copy_(source.a_RI);
-    copy.b_OR.copy_(source.b_OR);
-    copy.a_RI.requires_grad_(false);
-    copy.b_OR.requires_grad_(false);
-    ++copied;
+  const auto fill = [](at::Tensor copy, const at::Tensor& source) {
+    copy.copy_(source);
+    copy.requires_grad_(false);
+  };
+  for (const Carrier& carrier : carriers) {
+    if (const nn::LoraAdapter* found = carrier.linear ? carrier.linear->find_adapter(from) : nullptr) {
+      const nn::LoraAdapter source = *found;
+      const nn::LoraOptions options{.rank = source.a_RI.size(0), .alpha = 1, .use_rslora = false};
+      nn::LoraAdapter& copy = carrier.linear->add_adapter(to, options, source.a_RI.scalar_type());
+      copy.scaling = source.scaling;
+      fill(copy.a_RI, source.a_RI);
+      fill(copy.b_OR, source.b_OR);
+    }
+    for (const nn::NamedParameter& source : carrier.module->copies(from)) {
+      const bool of_base = source.name.starts_with("base_layer.");
+      const nn::CopyOptions options{.adapter = to,
+                                    .parameter = source.name.substr(source.name.rfind('.') + 1),
+                                    .kind = of_base ? nn::CopyKind::kBaseLayer : nn::CopyKind::kModuleToSave,
+                                    .dtype = source.tensor.scalar_type()};
+      fill(carrier.module->add_copy(options), source.tensor);
+    }
   }
-  APUS_CHECK(copied > 0, ConfigError, "there is no adapter '", from, "' to copy");
 }
 
 void remove_adapter(nn::CausalLm& model, const std::string& name) {
-  for (const Projection& projection : detail::projections_of(model))
-    if (projection.linear->find_adapter(name)) projection.linear->remove_adapter(name);
+  for (const Carrier& carrier : detail::carriers_of(model)) {
+    if (carrier.linear && carrier.linear->find_adapter(name)) carrier.linear->remove_adapter(name);
+    carrier.module->remove_copies(name);
+  }
 }
 
 }  // namespace apus::peft

@@ -16,6 +16,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kAllLinear = "all-linear";
+// In the order of LoraBias.
+constexpr std::array<std::string_view, 3> kBiasNames = {"none", "all", "lora_only"};
 
 /// What is done with a key of PEFT's adapter_config.json.
 enum class KeyUse {
@@ -33,22 +35,22 @@ struct KnownKey {
 // All that PEFT 0.21 writes, with the values of an adapter that uses none of it.
 constexpr std::array kKnownKeys = {
     KnownKey{"alora_invocation_tokens", "null"},
-    KnownKey{"alpha_pattern", "{}"},
+    KnownKey{"alpha_pattern", "{}", KeyUse::kField},
     KnownKey{"arrow_config", "null"},
     KnownKey{"auto_mapping", "null", KeyUse::kKept},
     KnownKey{"base_model_name_or_path", "null", KeyUse::kField},
-    KnownKey{"bias", "\"none\""},
+    KnownKey{"bias", "\"none\"", KeyUse::kField},
     KnownKey{"corda_config", "null"},
     KnownKey{"ensure_weight_tying", "false"},
     KnownKey{"eva_config", "null"},
-    KnownKey{"exclude_modules", "null"},
+    KnownKey{"exclude_modules", "null", KeyUse::kField},
     KnownKey{"fan_in_fan_out", "false"},
     KnownKey{"inference_mode", "true", KeyUse::kKept},
     KnownKey{"init_lora_weights", "true", KeyUse::kKept},
     KnownKey{"kasa_config", "null"},
     KnownKey{"layer_replication", "null"},
-    KnownKey{"layers_pattern", "null"},
-    KnownKey{"layers_to_transform", "null"},
+    KnownKey{"layers_pattern", "null", KeyUse::kField},
+    KnownKey{"layers_to_transform", "null", KeyUse::kField},
     KnownKey{"loftq_config", "{}"},
     KnownKey{"lora_alpha", "null", KeyUse::kField},
     KnownKey{"lora_bias", "false"},
@@ -56,13 +58,13 @@ constexpr std::array kKnownKeys = {
     KnownKey{"lora_ga_config", "null"},
     KnownKey{"megatron_config", "null"},
     KnownKey{"megatron_core", "\"megatron.core\"", KeyUse::kKept},
-    KnownKey{"modules_to_save", "null"},
+    KnownKey{"modules_to_save", "null", KeyUse::kField},
     KnownKey{"monteclora_config", "null"},
     KnownKey{"peft_type", "\"LORA\"", KeyUse::kField},
     KnownKey{"peft_version", "\"0.21.2\"", KeyUse::kKept},
     KnownKey{"qalora_group_size", "16", KeyUse::kKept},
     KnownKey{"r", "null", KeyUse::kField},
-    KnownKey{"rank_pattern", "{}"},
+    KnownKey{"rank_pattern", "{}", KeyUse::kField},
     KnownKey{"revision", "null", KeyUse::kKept},
     KnownKey{"target_modules", "null", KeyUse::kField},
     KnownKey{"target_parameters", "null"},
@@ -133,6 +135,25 @@ class ConfigReader {
     return found->get<std::string>();
   }
 
+  /// The value, or null where the key is absent or off.
+  const json* given(const std::string& key) const {
+    const auto found = object_.find(key);
+    if (found == object_.end() || is_off(*found)) return nullptr;
+    return &*found;
+  }
+
+  /// A string or a list of strings, as a list; none of them empty.
+  std::vector<std::string> names(const std::string& key) const {
+    const json* value = this->given(key);
+    if (!value) return {};
+    const json list = value->is_string() ? json::array({*value}) : *value;
+    const bool fits = list.is_array() && std::all_of(list.begin(), list.end(), [](const json& name) {
+                        return name.is_string() && !name.get_ref<const std::string&>().empty();
+                      });
+    if (!fits) this->fail_value(key, "a list of names");
+    return list.get<std::vector<std::string>>();
+  }
+
   bool flag(const std::string& key) const {
     const auto found = object_.find(key);
     if (found == object_.end() || found->is_null()) return false;
@@ -160,6 +181,102 @@ LoraTargets read_targets(const ConfigReader& reader) {
       std::all_of(value.begin(), value.end(), [](const json& name) { return name.is_string(); });
   if (!is_list) reader.fail_value("target_modules", "a list of module names or a regular expression");
   return LoraTargets::from_names(value.get<std::vector<std::string>>());
+}
+
+bool is_index(const json& value) {
+  return value.is_number_unsigned() && value.get<uint64_t>() < 1u << 31;
+}
+
+LoraScope read_scope(const ConfigReader& reader) {
+  LoraScope scope;
+  if (const json* excluded = reader.given("exclude_modules"); excluded && excluded->is_string())
+    scope.exclude_regex = excluded->get<std::string>();
+  else
+    scope.exclude_names = reader.names("exclude_modules");
+  if (const json* layers = reader.given("layers_to_transform")) {
+    const json list = layers->is_array() ? *layers : json::array({*layers});
+    if (!std::all_of(list.begin(), list.end(), is_index))
+      reader.fail_value("layers_to_transform", "an index of a layer or a list of them");
+    scope.layers = list.get<std::vector<int64_t>>();
+  }
+  if (const json* pattern = reader.given("layers_pattern"); pattern && *pattern != "")
+    scope.layers_pattern = reader.names("layers_pattern");
+  return scope;
+}
+
+std::map<std::string, int64_t> read_rank_pattern(const ConfigReader& reader) {
+  const json* object = reader.given("rank_pattern");
+  if (!object) return {};
+  const bool fits = object->is_object() && std::all_of(object->begin(), object->end(), [](const json& rank) {
+                      return is_index(rank) && rank.get<int64_t>() >= 1;
+                    });
+  if (!fits) reader.fail_value("rank_pattern", "an object of ranks of at least 1");
+  return object->get<std::map<std::string, int64_t>>();
+}
+
+std::map<std::string, double> read_alpha_pattern(const ConfigReader& reader) {
+  const json* object = reader.given("alpha_pattern");
+  if (!object) return {};
+  const bool fits = object->is_object() && std::all_of(object->begin(), object->end(), [](const json& alpha) {
+                      return alpha.is_number() && std::isfinite(alpha.get<double>());
+                    });
+  if (!fits) reader.fail_value("alpha_pattern", "an object of numbers");
+  return object->get<std::map<std::string, double>>();
+}
+
+LoraBias read_bias(const ConfigReader& reader) {
+  const std::string word = reader.text_or_empty("bias");
+  if (word.empty()) return LoraBias::kNone;
+  if (std::find(kBiasNames.begin(), kBiasNames.end(), word) == kBiasNames.end())
+    reader.fail_value("bias", "none, all or lora_only");
+  return parse_lora_bias(word);
+}
+
+/// The settings that are fields; keys of other features are gone through already.
+void read_fields(const ConfigReader& reader, LoraConfig& config) {
+  config.r = reader.positive_integer("r");
+  config.lora_alpha = reader.number("lora_alpha");
+  config.lora_dropout = reader.given("lora_dropout") ? reader.number("lora_dropout") : 0.0;
+  if (config.lora_dropout < 0 || config.lora_dropout >= 1)
+    reader.fail_value("lora_dropout", "at least 0 and below 1");
+  config.use_rslora = reader.flag("use_rslora");
+  config.targets = read_targets(reader);
+  config.rank_pattern = read_rank_pattern(reader);
+  config.alpha_pattern = read_alpha_pattern(reader);
+  config.bias = read_bias(reader);
+  config.modules_to_save = reader.names("modules_to_save");
+  config.scope = read_scope(reader);
+  if (!config.scope.layers.empty() && config.targets.names.empty())
+    reader.fail_value("layers_to_transform", "null where target_modules is no list of names");
+  config.base_model_name_or_path = reader.text_or_empty("base_model_name_or_path");
+}
+
+/// PEFT's alpha is an integer unless it cannot be.
+json alpha_json(double alpha) {
+  if (std::trunc(alpha) == alpha && std::abs(alpha) < 1e15) return static_cast<int64_t>(alpha);
+  return alpha;
+}
+
+json targets_json(const LoraTargets& targets) {
+  if (targets.all_linear) return kAllLinear;
+  if (!targets.regex.empty()) return targets.regex;
+  return targets.names;
+}
+
+/// Writes what narrows targets and what is trained beside A and B; null where it is off.
+void write_extras(const LoraConfig& config, json& object) {
+  const auto list = [&](const char* key, const auto& values) {
+    if (!values.empty()) object[key] = values;
+  };
+  list("rank_pattern", config.rank_pattern);
+  for (const auto& [pattern, alpha] : config.alpha_pattern)
+    object["alpha_pattern"][pattern] = alpha_json(alpha);
+  object["bias"] = lora_bias_name(config.bias);
+  list("modules_to_save", config.modules_to_save);
+  list("exclude_modules", config.scope.exclude_names);
+  list("exclude_modules", config.scope.exclude_regex);
+  list("layers_to_transform", config.scope.layers);
+  list("layers_pattern", config.scope.layers_pattern);
 }
 
 /// Initialisations that leave the base as it is: once the tensors are loaded, they make no difference.
@@ -202,6 +319,21 @@ LoraTargets LoraTargets::from_names(std::vector<std::string> names) {
   return targets;
 }
 
+bool LoraScope::is_open() const {
+  return exclude_names.empty() && exclude_regex.empty() && layers.empty() && layers_pattern.empty();
+}
+
+std::string_view lora_bias_name(LoraBias bias) {
+  return kBiasNames.at(static_cast<std::size_t>(bias));
+}
+
+LoraBias parse_lora_bias(std::string_view word) {
+  const auto found = std::find(kBiasNames.begin(), kBiasNames.end(), word);
+  APUS_CHECK(found != kBiasNames.end(), ConfigError,
+             "the bias of an adapter is none, all or lora_only, not '", word, "'");
+  return static_cast<LoraBias>(found - kBiasNames.begin());
+}
+
 double LoraConfig::scaling() const {
   const auto rank = static_cast<double>(r);
   return lora_alpha / (use_rslora ? std::sqrt(rank) : rank);
@@ -218,14 +350,7 @@ ParsedLoraConfig parse_lora_config(std::string_view text, const std::string& fil
   if (const std::string task = reader.text_or_empty("task_type"); !task.empty() && task != "CAUSAL_LM")
     reader.refuse("task_type", ": the adapter is of another kind of model");
   if (object.contains("init_lora_weights")) check_initialisation(reader, object["init_lora_weights"]);
-  parsed.config.r = reader.positive_integer("r");
-  parsed.config.lora_alpha = reader.number("lora_alpha");
-  parsed.config.lora_dropout = object.contains("lora_dropout") ? reader.number("lora_dropout") : 0.0;
-  if (parsed.config.lora_dropout < 0 || parsed.config.lora_dropout >= 1)
-    reader.fail_value("lora_dropout", "at least 0 and below 1");
-  parsed.config.use_rslora = reader.flag("use_rslora");
-  parsed.config.targets = read_targets(reader);
-  parsed.config.base_model_name_or_path = reader.text_or_empty("base_model_name_or_path");
+  read_fields(reader, parsed.config);
   return parsed;
 }
 
@@ -235,27 +360,14 @@ std::string write_lora_config(const LoraConfig& config) {
   for (const auto& [name, value] : config.kept) object[name] = json::parse(value);
   object["inference_mode"] = true;  // as PEFT saves every adapter
   object["r"] = config.r;
-  // PEFT's alpha is an integer unless it cannot be.
-  if (std::trunc(config.lora_alpha) == config.lora_alpha && std::abs(config.lora_alpha) < 1e15)
-    object["lora_alpha"] = static_cast<int64_t>(config.lora_alpha);
-  else
-    object["lora_alpha"] = config.lora_alpha;
+  object["lora_alpha"] = alpha_json(config.lora_alpha);
   object["lora_dropout"] = config.lora_dropout;
   object["use_rslora"] = config.use_rslora;
-  if (config.targets.all_linear)
-    object["target_modules"] = kAllLinear;
-  else if (!config.targets.regex.empty())
-    object["target_modules"] = config.targets.regex;
-  else
-    object["target_modules"] = config.targets.names;
+  object["target_modules"] = targets_json(config.targets);
+  write_extras(config, object);
   if (!config.base_model_name_or_path.empty())
     object["base_model_name_or_path"] = config.base_model_name_or_path;
   return dump_json(object, {.indent = 2, .ascii = true}) + "\n";
-}
-
-void require_no_dropout(const LoraConfig& config) {
-  APUS_CHECK(config.lora_dropout == 0, NotSupported, "lora_dropout = ", config.lora_dropout,
-             " is not supported yet in training with dropout; pass --lora_dropout 0");
 }
 
 }  // namespace apus::peft

@@ -6,6 +6,7 @@
 
 #include "apus/base/error.h"
 #include "apus/base/nearest_name.h"
+#include "peft/name_pattern.h"
 
 namespace apus::peft::detail {
 namespace {
@@ -14,22 +15,27 @@ std::string last_part(const std::string& path) {
   return path.substr(path.rfind('.') + 1);
 }
 
-std::vector<std::string> last_parts(const std::vector<Projection>& projections) {
-  std::set<std::string> names;
-  for (const Projection& projection : projections) names.insert(last_part(projection.path));
-  return {names.begin(), names.end()};
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
+std::vector<std::string> paths_of(const std::vector<Projection>& projections) {
+  std::vector<std::string> paths;
+  for (const Projection& projection : projections) paths.push_back(projection.path);
+  return paths;
 }
 
 void refuse_head_and_embedding(const std::string& path) {
   const std::string last = last_part(path);
   APUS_CHECK(last != "lm_head" && last != "embed_tokens", NotSupported, "target_modules: an adapter on '",
              path, "' is not supported yet; target the projections of the blocks, e.g. all-linear");
+}
+
+[[noreturn]] void refuse_nothing(const Selection& selection, const LoraConfig& config,
+                                 const std::vector<Projection>& projections) {
+  if (!selection.unmatched.empty()) throw ConfigError(selection.unmatched.front());
+  APUS_CHECK(config.scope.is_open() && config.modules_to_save.empty(), ConfigError,
+             "no projection is a target: target_modules, less what exclude_modules, layers_to_transform and "
+             "modules_to_save leave out, is empty");
+  throw ConfigError("target_modules: '" + config.targets.regex +
+                    "' matches no projection; paths look like '" +
+                    (projections.empty() ? "" : projections.front().path) + "'");
 }
 
 }  // namespace
@@ -41,71 +47,63 @@ std::vector<Projection> projections_of(nn::CausalLm& model) {
   return projections;
 }
 
-Selection select_targets(nn::CausalLm& model, const LoraTargets& targets) {
-  const auto matches = target_matcher(targets);
+std::vector<std::string> last_parts(const std::vector<std::string>& paths) {
+  std::set<std::string> names;
+  for (const std::string& path : paths) names.insert(last_part(path));
+  return {names.begin(), names.end()};
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+Selection select_targets(nn::CausalLm& model, const LoraConfig& config) {
+  const LoraTargets& targets = config.targets;
+  const auto matches = lora_matcher(config);
   const std::vector<Projection> projections = projections_of(model);
+  const auto modules = model.named_modules();
   Selection selection;
   if (targets.all_linear) {
     std::copy_if(projections.begin(), projections.end(), std::back_inserter(selection.targets),
                  [&](const Projection& projection) { return matches(projection.path); });
   } else {
     if (matches("lm_head")) refuse_head_and_embedding("lm_head");
-    for (const auto& [path, module] : model.named_modules()) {
+    for (const auto& [path, module] : modules) {
       if (!matches(path)) continue;
       refuse_head_and_embedding(path);
       auto* linear = dynamic_cast<nn::Linear*>(module);
       APUS_CHECK(linear, ConfigError, "target_modules: '", path,
-                 "' is no projection; those of this model are ", joined(last_parts(projections)));
+                 "' is no projection; those of this model are ", joined(last_parts(paths_of(projections))));
       selection.targets.push_back({path, linear});
     }
   }
-  const std::vector<std::string> known = last_parts(projections);
+  const std::vector<std::string> known = last_parts(paths_of(projections));
   for (const std::string& name : targets.names) {
-    refuse_head_and_embedding(name);
-    const auto one = target_matcher({.names = {name}, .regex = "", .all_linear = false});
-    const bool hit = std::any_of(selection.targets.begin(), selection.targets.end(),
-                                 [&](const Projection& target) { return one(target.path); });
+    if (matches(name)) refuse_head_and_embedding(name);
+    // What is excluded, or trained whole, counts as found.
+    const bool hit = std::any_of(modules.begin(), modules.end(),
+                                 [&](const auto& module) { return names_module(module.first, name); });
     if (!hit)
       selection.unmatched.push_back("target module '" + name + "' matches no projection" +
                                     did_you_mean(name, known) + "; those of this model are " + joined(known));
   }
-  if (selection.targets.empty())
-    throw ConfigError(!selection.unmatched.empty()
-                          ? selection.unmatched.front()
-                          : "target_modules: '" + targets.regex +
-                                "' matches no projection; paths look like '" +
-                                (projections.empty() ? "" : projections.front().path) + "'");
+  if (selection.targets.empty()) refuse_nothing(selection, config, projections);
   return selection;
 }
 
-LoraTargets resolve_targets(nn::CausalLm& model, const LoraTargets& targets) {
-  if (!targets.all_linear) return targets;
-  const Selection selection = select_targets(model, targets);
-  const LoraTargets short_names = LoraTargets::from_names(last_parts(selection.targets));
+LoraTargets resolve_targets(nn::CausalLm& model, const LoraConfig& config) {
+  if (!config.targets.all_linear) return config.targets;
+  const LoraConfig open{.targets = config.targets};  // PEFT lists all of them, then narrows
+  const Selection selection = select_targets(model, open);
+  const LoraTargets short_names = LoraTargets::from_names(last_parts(paths_of(selection.targets)));
   // Short names do unless they would hit a module that all-linear leaves out.
   const auto matches = target_matcher(short_names);
   std::size_t hits = 0;
   for (const auto& [path, module] : model.named_modules()) hits += matches(path);
   if (hits == selection.targets.size()) return short_names;
-  std::vector<std::string> paths;
-  for (const Projection& target : selection.targets) paths.push_back(target.path);
-  return LoraTargets::from_names(paths);
-}
-
-void check_new_name(const std::vector<Projection>& projections, const std::string& name) {
-  APUS_CHECK(!name.empty() && name.find('.') == std::string::npos, ConfigError, "an adapter's name is '",
-             name, "'; it may be neither empty nor hold a dot");
-  for (const Projection& projection : projections)
-    APUS_CHECK(!projection.linear->find_adapter(name), ConfigError, "there is an adapter '", name, "' on ",
-               projection.path, " already");
-}
-
-std::string name_of_a(const std::string& path, const std::string& name) {
-  return path + ".lora_A." + name + ".weight";
-}
-
-std::string name_of_b(const std::string& path, const std::string& name) {
-  return path + ".lora_B." + name + ".weight";
+  return LoraTargets::from_names(paths_of(selection.targets));
 }
 
 }  // namespace apus::peft::detail

@@ -26,16 +26,15 @@ struct Selection {
 
 /// Throws ConfigError if nothing matches, or a module that is no projection does; NotSupported for lm_head
 /// and embeddings.
-Selection select_targets(nn::CausalLm& model, const LoraTargets& targets);
+Selection select_targets(nn::CausalLm& model, const LoraConfig& config);
 
 /// "all-linear" as the sorted list that PEFT would write; anything else as it is.
-LoraTargets resolve_targets(nn::CausalLm& model, const LoraTargets& targets);
+LoraTargets resolve_targets(nn::CausalLm& model, const LoraConfig& config);
 
-/// Throws ConfigError if the name cannot be an adapter's or is in use on one of the projections.
-void check_new_name(const std::vector<Projection>& projections, const std::string& name);
+/// The last components of paths, sorted, each once.
+std::vector<std::string> last_parts(const std::vector<std::string>& paths);
 
-/// "<path>.lora_A.<name>.weight" and "<path>.lora_B.<name>.weight".
-std::string name_of_a(const std::string& path, const std::string& name);
-std::string name_of_b(const std::string& path, const std::string& name);
+/// Words joined by ", ".
+std::string joined(const std::vector<std::string>& words);
 
 }  // namespace apus::peft::detail

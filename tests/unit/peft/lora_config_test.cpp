@@ -97,13 +97,7 @@ TEST(LoraConfig, TheScalingFollowsRslora) {
 TEST(LoraConfig, RefusesFeaturesThatAreNotBuiltByKey) {
   const std::vector<std::pair<std::string, json>> features = {
       {"use_dora", true},
-      {"modules_to_save", json::array({"lm_head"})},
-      {"bias", "lora_only"},
-      {"rank_pattern", {{"q_proj", 4}}},
-      {"alpha_pattern", {{"q_proj", 4}}},
-      {"layers_to_transform", json::array({0})},
       {"layer_replication", json::array({json::array({0, 1})})},
-      {"exclude_modules", json::array({"q_proj"})},
       {"fan_in_fan_out", true},
       {"lora_bias", true},
       {"trainable_token_indices", json::array({1})},
@@ -169,11 +163,73 @@ TEST(LoraConfig, RefusesFilesThatAreNoLoraConfiguration) {
   EXPECT_TRUE(contains(message_of<CheckpointError>([&] { parse(without_r); }), "key 'r' is missing"));
 }
 
-TEST(LoraConfig, DropoutIsReadButTrainingWithItIsRefused) {
-  const LoraConfig config = parse(with("lora_dropout", 0.05)).config;
+/// A configuration that uses all that has a field.
+json full_config() {
+  json object = peft_config();
+  object["lora_dropout"] = 0.05;
+  object["rank_pattern"] = {{"k_proj", 4}, {"^model.layers.0.mlp.down_proj", 2}};
+  object["alpha_pattern"] = {{"v_proj", 24}, {"gate_proj", 0.5}};
+  object["bias"] = "lora_only";
+  object["modules_to_save"] = json::array({"lm_head", "norm"});
+  object["exclude_modules"] = json::array({"o_proj"});
+  object["layers_to_transform"] = json::array({0, 3});
+  object["layers_pattern"] = json::array({"layers"});
+  return object;
+}
+
+TEST(LoraConfig, ReadsAndWritesEveryFieldAsItCame) {
+  const LoraConfig config = parse(full_config()).config;
   EXPECT_EQ(config.lora_dropout, 0.05);
-  EXPECT_TRUE(contains(message_of<NotSupported>([&] { require_no_dropout(config); }), "lora_dropout = 0.05"));
-  EXPECT_NO_THROW(require_no_dropout(LoraConfig{}));
+  EXPECT_EQ(config.rank_pattern.at("k_proj"), 4);
+  EXPECT_EQ(config.alpha_pattern.at("gate_proj"), 0.5);
+  EXPECT_EQ(config.bias, LoraBias::kLoraOnly);
+  EXPECT_EQ(config.modules_to_save, (std::vector<std::string>{"lm_head", "norm"}));
+  EXPECT_EQ(config.scope.exclude_names, std::vector<std::string>{"o_proj"});
+  EXPECT_EQ(config.scope.layers, (std::vector<int64_t>{0, 3}));
+  const json written = json::parse(write_lora_config(config));
+  const json wanted = full_config();
+  for (const auto& [key, value] : wanted.items()) {
+    if (key != "target_modules") {
+      EXPECT_EQ(written.at(key), value) << key;
+    }
+  }
+}
+
+TEST(LoraConfig, TakesPeftsOtherSpellingsOfAScope) {
+  json object = full_config();
+  object["layers_to_transform"] = 2;
+  object["layers_pattern"] = "layers";
+  object["exclude_modules"] = ".*o_proj";
+  const LoraScope scope = parse(object).config.scope;
+  EXPECT_EQ(scope.layers, std::vector<int64_t>{2});
+  EXPECT_EQ(scope.layers_pattern, std::vector<std::string>{"layers"});
+  EXPECT_EQ(scope.exclude_regex, ".*o_proj");
+}
+
+TEST(LoraConfig, RefusesWrongValuesOfWhatGoesBeyondAPlainAdapter) {
+  const std::vector<std::pair<std::string, json>> wrong = {
+      {"bias", "some"},
+      {"bias", 3},
+      {"rank_pattern", {{"q_proj", 0}}},
+      {"rank_pattern", {{"q_proj", 2.5}}},
+      {"rank_pattern", json::array({1})},
+      {"alpha_pattern", {{"q_proj", "8"}}},
+      {"modules_to_save", json::array({""})},
+      {"modules_to_save", json::array({3})},
+      {"layers_to_transform", json::array({-1})},
+      {"layers_to_transform", "all"},
+      {"exclude_modules", 7},
+  };
+  for (const auto& [key, value] : wrong) {
+    json object = peft_config();
+    object[key] = value;
+    const std::string message = message_of<CheckpointError>([&] { parse(object); });
+    EXPECT_TRUE(contains(message, key)) << key << " = " << value << ": " << message;
+  }
+  json layers = full_config();
+  layers["target_modules"] = ".*q_proj";
+  EXPECT_TRUE(contains(message_of<CheckpointError>([&] { parse(layers); }), "layers_to_transform"));
+  EXPECT_THROW(parse_lora_bias("every"), ConfigError);
 }
 
 }  // namespace

@@ -56,38 +56,47 @@ TEST(TargetSelection, ListsProjectionsInModelOrder) {
 
 TEST(TargetSelection, AllLinearLeavesOutAHeadThatIsAProjection) {
   CrossedModel model;
-  const Selection selection = select_targets(model, LoraTargets::from_names({"all-linear"}));
+  const Selection selection = select_targets(model, {.targets = LoraTargets::from_names({"all-linear"})});
   EXPECT_EQ(paths_of(selection.targets), std::vector<std::string>{"layers.0.q_proj"});
   EXPECT_TRUE(selection.unmatched.empty());
 }
 
 TEST(TargetSelection, AllLinearBecomesWholePathsWhereShortNamesWouldHitMore) {
   CrossedModel crossed;
-  EXPECT_EQ(resolve_targets(crossed, LoraTargets::from_names({"all-linear"})).names,
+  EXPECT_EQ(resolve_targets(crossed, {.targets = LoraTargets::from_names({"all-linear"})}).names,
             std::vector<std::string>{"layers.0.q_proj"});
   TinyModel plain;
-  EXPECT_EQ(resolve_targets(plain, LoraTargets::from_names({"all-linear"})).names,
+  EXPECT_EQ(resolve_targets(plain, {.targets = LoraTargets::from_names({"all-linear"})}).names,
             (std::vector<std::string>{"down_proj", "q_proj", "v_proj"}));
 }
 
 TEST(TargetSelection, RefusesAModuleThatIsNoProjection) {
   CrossedModel model;
-  const std::string message =
-      message_of<ConfigError>([&] { select_targets(model, LoraTargets::from_names({"q_proj"})); });
+  const std::string message = message_of<ConfigError>(
+      [&] { select_targets(model, {.targets = LoraTargets::from_names({"q_proj"})}); });
   EXPECT_NE(message.find("'encoder.q_proj' is no projection"), std::string::npos) << message;
 }
 
 TEST(TargetSelection, ReportsNamesThatMatchNothingBesideThoseThatDo) {
   TinyModel model;
-  const Selection selection = select_targets(model, LoraTargets::from_names({"q_proj", "k_proj"}));
+  const Selection selection =
+      select_targets(model, {.targets = LoraTargets::from_names({"q_proj", "k_proj"})});
   EXPECT_EQ(selection.targets.size(), 2u);
   ASSERT_EQ(selection.unmatched.size(), 1u);
   EXPECT_NE(selection.unmatched[0].find("'k_proj' matches no projection"), std::string::npos);
 }
 
-TEST(TargetSelection, ParameterNamesHoldTheAdaptersName) {
-  EXPECT_EQ(name_of_a("model.x", "default"), "model.x.lora_A.default.weight");
-  EXPECT_EQ(name_of_b("model.x", "second"), "model.x.lora_B.second.weight");
+TEST(TargetSelection, WhatIsExcludedOrTrainedWholeIsNeitherTargetNorMissing) {
+  TinyModel model;
+  LoraConfig config{.targets = LoraTargets::from_names({"q_proj", "down_proj", "lm_head"}),
+                    .modules_to_save = {"lm_head"},
+                    .scope = {.exclude_names = {"down_proj"}, .layers = {1}}};
+  const Selection selection = select_targets(model, config);
+  EXPECT_EQ(paths_of(selection.targets), std::vector<std::string>{"model.layers.1.self_attn.q_proj"});
+  EXPECT_TRUE(selection.unmatched.empty());
+  config.scope.exclude_names = {"self_attn.q_proj", "down_proj"};
+  EXPECT_NE(message_of<ConfigError>([&] { select_targets(model, config); }).find("exclude_modules"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -50,9 +50,7 @@ class TinyModel final : public nn::CausalLm {
   }
   std::vector<nn::Block*> blocks() override { return {&layers[0], &layers[1]}; }
   at::Tensor final_norm(const at::Tensor& hidden_MD, const nn::PassContext&) override { return hidden_MD; }
-  at::Tensor head_weight(const nn::PassContext& context) const override {
-    return lm_head.weight(context);
-  }
+  at::Tensor head_weight(const nn::PassContext& context) const override { return lm_head.weight(context); }
   std::vector<nn::NamedParameter> embed_parameters() override { return {}; }
   std::vector<nn::NamedParameter> block_parameters(int64_t) override { return {}; }
   std::vector<nn::NamedParameter> head_parameters() override { return {}; }
