@@ -1,11 +1,15 @@
 #include "cli/signals.h"
 
 #include <signal.h>
+#include <unistd.h>
+
+#include <string_view>
 
 namespace apus::cli {
 namespace {
 
 SignalFlags flags;
+std::atomic<bool> line_is_open = false;
 
 void note_signal(int number) {
   int none = 0;
@@ -13,11 +17,17 @@ void note_signal(int number) {
     flags.stop.store(true);
     return;
   }
+  constexpr std::string_view kClear = "\r\x1b[K";
+  if (line_is_open.load() && ::write(STDOUT_FILENO, kClear.data(), kClear.size()) < 0) line_is_open.store(false);
   ::signal(number, SIG_DFL);
   ::raise(number);
 }
 
 }  // namespace
+
+void note_open_line(bool is_open) {
+  line_is_open.store(is_open);
+}
 
 const SignalFlags& watch_signals() {
   struct sigaction action = {};

@@ -3,11 +3,13 @@
 #include "apus/base/error.h"
 #include "cli/console.h"
 #include "cli/signals.h"
+#include "cli/terminal.h"
 
 namespace apus::cli {
 
 int spawn_ranks(launch::LaunchOptions options) {
-  const std::shared_ptr<Logger> console = make_rank_console(0);
+  const OpenLine bar = progress_wanted(options.environment) ? OpenLine::kCleared : OpenLine::kNone;
+  const std::shared_ptr<Logger> console = make_rank_console(0, bar);
   SystemClock clock;
   options.program = std::filesystem::read_symlink("/proc/self/exe");
   options.signal = &watch_signals().signal;

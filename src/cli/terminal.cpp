@@ -1,6 +1,11 @@
 #include "cli/terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
 
 #include "apus/base/unicode.h"
 
@@ -22,6 +27,37 @@ std::string escaped(unsigned code) {
 bool colours_wanted(const Environment& environment) {
   if (!environment.get_or("NO_COLOR", "").empty() || environment.get_or("TERM", "") == "dumb") return false;
   return ::isatty(STDOUT_FILENO) == 1;
+}
+
+bool progress_wanted(const Environment& environment) {
+  return environment.get_or("TERM", "") != "dumb" && ::isatty(STDOUT_FILENO) == 1;
+}
+
+bool speaks_utf8(const Environment& environment) {
+  std::string locale;
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    if (locale.empty()) locale = environment.get_or(name, "");
+  }
+  std::erase(locale, '-');
+  std::ranges::transform(locale, locale.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return locale.find("UTF8") != locale.npos;
+}
+
+int terminal_columns() {
+  constexpr int kUsual = 80;
+  struct winsize size = {};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsual;
+  return size.ws_col;
+}
+
+void write_terminal(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(STDOUT_FILENO, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
 }
 
 std::string harmless(std::string_view text) {

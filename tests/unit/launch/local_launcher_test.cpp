@@ -8,6 +8,7 @@
 #include "apus/base/error.h"
 #include "apus/base/file.h"
 #include "apus/comm/store.h"
+#include "apus/launch/cpu_share.h"
 #include "tests/support/scratch_folder.h"
 
 namespace apus::launch {
@@ -61,6 +62,14 @@ TEST_F(LocalLauncherTest, ThreadsAreSharedAndSaidOnce) {
   const LaunchResult result = run(shell("test $OMP_NUM_THREADS -ge 1", 2));
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(log_->count("OMP_NUM_THREADS="), 1);
+}
+
+TEST_F(LocalLauncherTest, MoreRanksThanCpusAreAWarning) {
+  const int cpus = usable_cpus();
+  EXPECT_EQ(run(shell("true", cpus)).exit_code, 0);
+  EXPECT_FALSE(log_->contains("CPUs: where they train"));
+  EXPECT_EQ(run(shell("true", cpus + 1)).exit_code, 0);
+  EXPECT_TRUE(log_->contains(detail::concat(cpus + 1, " ranks share ", cpus, " CPUs: where they train on the CPU")));
 }
 
 TEST_F(LocalLauncherTest, OneFailingRankStopsAllWithinSeconds) {
