@@ -19,6 +19,7 @@
 #include "apus/train/data_look.h"
 #include "cli/data_text.h"
 #include "cli/flag_groups.h"
+#include "cli/job_task.h"
 #include "cli/model_folder.h"
 #include "cli/output.h"
 #include "cli/report_file.h"
@@ -56,9 +57,7 @@ class PreparationLog final : public Logger {
 /// What the flags say is trained, else what the columns say.
 data::DataTask task_of(const FlagValues& values, const train::JobOptions& job) {
   if (values.has("rlhf_type")) return data::DataTask::kDpo;
-  const data::ColumnMap columns =
-      job.columns.empty() ? data::ColumnMap() : data::ColumnMap::parse(job.columns);
-  return data::find_data_task(job.dataset, columns);
+  return data_task_of(job);
 }
 
 /// Where --result_path wants the report; none: nowhere.
@@ -91,12 +90,10 @@ train::DataLook look_or_report_error(const std::optional<ReportFile>& report, co
 }  // namespace
 
 FlagTable data_command_flags() {
-  std::vector<Flag> flags = training_flags().flags();
-  const auto result = std::ranges::find(flags, "result_path", &Flag::name);
-  APUS_ASSERT(result != flags.end(), "--result_path is not in the table");
-  *result = acts("result_path", FlagKind::kText, "none", "file for the report as one JSON object");
-  result->group = "report (apus data)";
-  std::rotate(flags.begin(), result, result + 1);
+  std::vector<Flag> flags = grouped(
+      "report (apus data)",
+      {acts("result_path", FlagKind::kText, "none", "file for the report as one JSON object")});
+  for (const Flag& flag : training_flags().flags()) flags.push_back(flag);
   return FlagTable(std::move(flags));
 }
 
@@ -105,7 +102,10 @@ int run_data(const Call& call) {
   const FlagValues values = parse_flags(call.flags(), table);
   const comm::LaunchEnvironment launch = comm::resolve_launch(call.environment);
   if (launch.rank > 0) return 0;  // one report, however many ranks a launcher has started
-  const TrainingCommand command = read_training_command(values, table);
+  TrainingCommand command = read_training_command(values, table);
+  const data::DataTask task = task_of(values, command.job);
+  settle_task(command, values, table, job_task_of(task));
+  command.job.task.clear();
   train::JobOptions job = train::resolve_job(command.job, launch.world_size);
   job.model = resolve_model_folder(job.model, call.environment);
   const std::optional<ReportFile> report = report_file_of(values, table, job);
@@ -114,7 +114,7 @@ int run_data(const Call& call) {
   for (const std::string& note : command.notes) log.info(note);
   for (const std::string& warning : command.warnings) log.warning(warning);
   const train::DataLook look = look_or_report_error(report, [&] {
-    return train::look_at_data(job, {.task = task_of(values, job),
+    return train::look_at_data(job, {.task = task,
                                      .world = launch.world_size,
                                      .clock = &clock,
                                      .logger = &log,

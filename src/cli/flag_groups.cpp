@@ -31,6 +31,16 @@ Flag among(std::vector<std::string> words, Flag flag) {
   return flag;
 }
 
+Flag for_tasks(std::vector<std::string> tasks, Flag flag) {
+  flag.tasks = std::move(tasks);
+  return flag;
+}
+
+std::vector<Flag> for_train_type(const std::string& train_type, std::vector<Flag> flags) {
+  for (Flag& flag : flags) flag.train_type = train_type;
+  return flags;
+}
+
 std::vector<Flag> grouped(const std::string& heading, std::vector<Flag> flags) {
   for (Flag& flag : flags) flag.group = heading;
   return flags;
@@ -39,11 +49,21 @@ std::vector<Flag> grouped(const std::string& heading, std::vector<Flag> flags) {
 FlagTable training_flags() {
   std::vector<Flag> all;
   for (const auto& group :
-       {model_flags(), lora_flags(), data_flags(), loop_flags(), optimizer_flags(), preference_flags(),
-        strategy_flags(), quantization_flags(), output_flags(), inference_flags(), python_flags()}) {
+       {model_flags(), lora_flags(), full_flags(), data_flags(), loop_flags(), optimizer_flags(),
+        preference_flags(), strategy_flags(), quantization_flags(), output_flags(), python_flags()}) {
     all.insert(all.end(), group.begin(), group.end());
   }
   return FlagTable(std::move(all));
+}
+
+FlagTable training_flags(std::string_view task) {
+  std::vector<Flag> flags = training_flags().flags();
+  std::erase_if(flags, [task](const Flag& flag) { return !flag.serves(task); });
+  return FlagTable(std::move(flags));
+}
+
+FlagTable infer_flags() {
+  return FlagTable(inference_flags());
 }
 
 FlagTable launch_flags() {

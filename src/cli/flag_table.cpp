@@ -16,6 +16,10 @@ std::string with_underscores(std::string_view name) {
 
 }  // namespace
 
+bool Flag::serves(std::string_view task) const {
+  return task.empty() || tasks.empty() || std::ranges::find(tasks, task) != tasks.end();
+}
+
 FlagTable::FlagTable(std::vector<Flag> flags) : flags_(std::move(flags)) {
   const auto enter = [this](const std::string& name, size_t index) {
     APUS_CHECK(by_name_.emplace(name, index).second, Error, "the flag --", name,

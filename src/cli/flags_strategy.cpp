@@ -29,25 +29,25 @@ std::vector<Flag> megatron_flags() {
 std::vector<Flag> strategy_flags() {
   std::vector<Flag> flags = grouped(
       "deepspeed",
-      {acts("deepspeed", kText, "none", "zero0 or zero2; other presets and JSON files are not built yet"),
+      {acts("deepspeed", kText, "none", "zero0, zero1, zero2 or zero3; offload and JSON files are not built yet"),
        acts("ddp_timeout", kInteger, "1800", "seconds to wait for the slowest rank"),
        among({"nccl", "gloo"}, acts("ddp_backend", kText, "by device", "gloo: train on the CPU"))});
   const auto append = [&flags](const std::vector<Flag>& more) {
     flags.insert(flags.end(), more.begin(), more.end());
   };
-  append(grouped("fsdp", {not_yet("fsdp", kText, "none", "full_shard, shard_grad_op, hybrid_shard, fsdp2"),
-                          not_yet("fsdp_config", kText, "none", "JSON object or file"),
-                          not_yet("fsdp_transformer_layer_cls", kText, "none",
-                                  "class of the blocks, to be checked", {""})}));
+  append(grouped(
+      "fsdp", {acts("fsdp", kText, "none", "full_shard, shard_grad_op, hybrid_shard or fsdp2, with or without auto_wrap"),
+               acts("fsdp_config", kText, "none", "JSON object or file"),
+               acts("fsdp_transformer_layer_cls", kText, "none", "class of the model's blocks, to be checked")}));
   append(megatron_flags());
   return flags;
 }
 
 std::vector<Flag> inference_flags() {
-  return grouped("inference (apus infer)", {not_yet("max_new_tokens", kInteger, "1024", "longest answer"),
-                                            not_yet("result_path", kText, "none", "file of answers"),
-                                            not_yet("infer_backend", kText, "none", "spelling of others",
-                                                    {"pt", "transformers", "apus"})});
+  return grouped("inference", {not_yet("max_new_tokens", kInteger, "1024", "longest answer"),
+                               not_yet("result_path", kText, "none", "file of answers"),
+                               not_yet("infer_backend", kText, "none", "spelling of others",
+                                       {"pt", "transformers", "apus"})});
 }
 
 std::vector<Flag> python_flags() {

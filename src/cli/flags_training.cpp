@@ -18,10 +18,12 @@ std::vector<Flag> data_flags() {
        acts("packing", kBoolean, "false", "fill each row of a micro-batch with several examples"),
        acts("packing_length", kInteger, "max_length", "tokens of a packed row"),
        acts("system", kText, "template's", "system message of rows that have none"),
-       not_yet("template", kText, "auto", "chat template by name"),
-       acts("use_chat_template", kBoolean, "true", "false: rows of plain strings are raw text"),
+       acts("template", kText, "auto", "chat template: the model's own (auto), a name, or a .jinja file"),
+       acts("use_chat_template", kBoolean, "true (pt: false)", "false: rows of plain strings are raw text"),
        acts("columns", kText, "none", "JSON object that renames columns: {\"question\": \"prompt\"}"),
-       not_yet("loss_scale", kText, "default", "weights of parts of an answer"),
+       for_tasks({"sft"}, among({"default", "last_round", "all"},
+                                acts("loss_scale", kText, "default",
+                                     "what is trained: answers (default), the last one, or every token (all)"))),
        acts("strict", kBoolean, "false", "stop at a broken row instead of counting it"),
        acts("dataloader_num_workers", kInteger, "1", "threads that make batches"),
        acts("dataloader_prefetch_factor", kInteger, "2", "batches that each of them is ahead"),
@@ -39,16 +41,18 @@ std::vector<Flag> loop_flags() {
        acts("per_device_eval_batch_size", kInteger, "1", "the same in evaluation"),
        acts("gradient_accumulation_steps", kInteger, "so that the total is >= 16", "micro-batches in a step"),
        acts("gradient_checkpointing", kBoolean, "auto",
-            "recompute blocks in the backward pass (auto: true for now)"),
-       acts("seed", kInteger, "42", "of the adapter's start"),
+            "recompute blocks in the backward pass: true, false, or as memory asks"),
+       acts("disable_dropout", kBoolean, "true in DPO", "train without the adapter's dropout"),
+       acts("seed", kInteger, "42", "of the adapter's start and of dropout"),
        acts("data_seed", kInteger, "42", "of the order of rows"),
-       not_yet("full_determinism", kBoolean, "false", "only deterministic kernels")});
+       acts("full_determinism", kBoolean, "false", "the same bits under every strategy"),
+       acts("early_stop_interval", kInteger, "none", "end after so many evaluations without a better figure")});
 }
 
 std::vector<Flag> optimizer_flags() {
   return grouped(
       "optimiser",
-      {acts("learning_rate", kNumber, "1e-4", "at the end of the warm-up"),
+      {acts("learning_rate", kNumber, "1e-4 LoRA, 1e-5 full", "at the end of the warm-up"),
        acts("lr_scheduler_type", kText, "cosine",
             "cosine, linear or constant, with the variants of transformers"),
        acts("lr_scheduler_kwargs", kText, "none", "JSON object of the schedule's own settings"),
@@ -60,28 +64,32 @@ std::vector<Flag> optimizer_flags() {
        acts("adam_epsilon", kNumber, "1e-8", "added to the root of the second moment"),
        also({"gradient_clipping"},
             acts("max_grad_norm", kNumber, "1.0", "gradients are clipped to this norm; 0: never")),
-       not_yet("optim", kText, "adamw", "the optimizer; adamw_bf16 is not built yet",
-               {"adamw_torch", "adamw_torch_fused", "adamw_fused", "adamw_hf"}),
-       not_yet("grad_accum_dtype", kText, "fp32", "dtype in which gradients are added up", {"float32"}),
-       not_yet("reduce_dtype", kText, "fp32", "dtype in which gradients are reduced", {"float32"})});
+       among({"adamw", "adamw_torch", "adamw_torch_fused", "adamw_fused", "adamw_hf", "adamw_bf16"},
+             acts("optim", kText, "adamw", "the optimizer; adamw_torch and the like are the same")),
+       acts("grad_accum_dtype", kText, "fp32", "dtype in which gradients are added up: fp32 or bf16"),
+       acts("reduce_dtype", kText, "fp32", "dtype in which gradients are reduced: fp32 or bf16")});
 }
 
 std::vector<Flag> preference_flags() {
-  return grouped(
+  std::vector<Flag> flags = grouped(
       "preferences (DPO)",
       {acts("beta", kNumber, "0.1", "how far the policy may go from the reference"),
-       not_yet("loss_type", kText, "sigmoid", "other losses of the family"),
-       not_yet("loss_variant", kText, "current", "trl0.24: the older formulas"),
-       not_yet("label_smoothing", kNumber, "0", "share of pairs taken to be the wrong way round"),
-       not_yet("rpo_alpha", kNumber, "none", "weight of the chosen answer's own loss"),
-       not_yet("precompute_ref_log_probs", kBoolean, "false",
-               "keep the reference's log-probabilities on disk"),
-       not_yet("reference_free", kBoolean, "false", "no reference at all"),
-       not_yet("disable_dropout", kBoolean, "true", "no dropout in policy and reference"),
-       not_yet("ld_alpha", kNumber, "none", "weight of tokens beyond the shorter answer's length"),
-       not_yet("discopop_tau", kNumber, "0.05", "temperature of the discopop loss"),
-       not_yet("f_divergence_type", kText, "reverse_kl", "divergence from the reference"),
+       acts("loss_type", kList, "sigmoid", "one loss of the family, or several that are added"),
+       acts("loss_weights", kList, "none", "weights of several losses (none: 1 each)"),
+       among({"current", "trl0.24"}, acts("loss_variant", kText, "current", "trl0.24: the older formulas")),
+       acts("label_smoothing", kNumber, "0", "share of pairs taken to be the wrong way round"),
+       acts("rpo_alpha", kNumber, "none", "weight of the chosen answer's own loss"),
+       acts("ref_adapters", kText, "a frozen copy of --adapters", "adapter of the reference; none: the base"),
+       acts("ref_model", kText, "none", "folder of another model as the reference"),
+       acts("precompute_ref_log_probs", kBoolean, "false", "keep the reference's log-probabilities on disk"),
+       acts("reference_free", kBoolean, "false", "no reference at all"),
+       acts("ld_alpha", kNumber, "none", "weight of tokens beyond the shorter answer's length"),
+       acts("discopop_tau", kNumber, "0.05", "temperature of the discopop loss"),
+       acts("f_divergence_type", kText, "reverse_kl", "divergence from the reference"),
+       acts("f_alpha_divergence_coef", kNumber, "1", "coefficient of the alpha divergence"),
        acts("dpo_reduction", kText, "pairs", "the mean is over pairs, or over each microbatch first")});
+  for (Flag& flag : flags) flag.tasks = {"dpo"};
+  return flags;
 }
 
 std::vector<Flag> output_flags() {
@@ -93,12 +101,12 @@ std::vector<Flag> output_flags() {
                   acts("save_steps", kInteger, "500", "steps between two checkpoints; 0: only the last"),
                   acts("eval_steps", kInteger, "= save_steps", "steps between two evaluations"),
                   acts("save_total_limit", kInteger, "none", "checkpoints kept: the newest and the best"),
-                  not_yet("load_best_model_at_end", kBoolean, "false", "end with the best checkpoint"),
-                  not_yet("metric_for_best_model", kText, "eval_loss", "which checkpoint is the best"),
+                  acts("load_best_model_at_end", kBoolean, "false", "end with the best checkpoint"),
+                  acts("metric_for_best_model", kText, "eval_loss", "figure of the evaluation that says which is the best"),
                   acts("resume_from_checkpoint", kText, "auto", "auto, none, or a checkpoint's folder"),
-                  not_yet("resume_only_model", kBoolean, "false", "take the weights and start at step 0"),
-                  not_yet("report_to", kList, "none", "tensorboard"),
-                  not_yet("merge_lora", kBoolean, "false", "write the merged model too")});
+                  acts("resume_only_model", kBoolean, "false", "take the weights and start at step 0"),
+                  acts("report_to", kList, "tensorboard", "tensorboard: event files in runs/; or none"),
+                  acts("merge_lora", kBoolean, "false", "write the merged model at the end too")});
 }
 
 }  // namespace apus::cli

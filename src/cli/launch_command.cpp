@@ -1,5 +1,6 @@
+#include "cli/launch_command.h"
+
 #include <algorithm>
-#include <array>
 
 #include "apus/base/error.h"
 #include "apus/cli/flag_values.h"
@@ -35,7 +36,9 @@ int restarts(const FlagValues& values) {
   return count;
 }
 
-launch::LaunchOptions read_launch(const FlagValues& values, const Environment& environment) {
+}  // namespace
+
+launch::LaunchOptions launch_options(const FlagValues& values, const Environment& environment) {
   launch::LaunchOptions options{.environment = environment};
   options.nproc_per_node =
       small_integer_or(values, "nproc_per_node", environment.get_int("NPROC_PER_NODE").value_or(1));
@@ -47,8 +50,6 @@ launch::LaunchOptions read_launch(const FlagValues& values, const Environment& e
   return options;
 }
 
-}  // namespace
-
 int run_launch(const Call& call) {
   const std::vector<std::string> all = call.flags();
   const auto end = std::ranges::find(all, "--");
@@ -57,12 +58,14 @@ int run_launch(const Call& call) {
              "apus launch needs `--` and the command of each rank, as in: apus launch --nproc_per_node=4 -- "
              "dpo ...");
   const Call inner{.arguments = {end + 1, all.end()}, .environment = call.environment};
-  const std::array<std::string_view, 3> training = {"dpo", "rlhf", "train"};
-  if (std::ranges::find(training, inner.arguments.front()) == training.end()) {
-    throw NotSupported(detail::concat("apus launch of `", inner.arguments.front(),
-                                      "` is not supported yet; dpo, rlhf and train are"));
+  const std::string& command = inner.arguments.front();
+  if (!trains(command)) {
+    const bool has_one_process = command == "data" || command == "merge" || command == "plan" || command == "env" || command == "export";
+    APUS_CHECK(!has_one_process, ConfigError, "apus ", command, " is one process: call it without `apus launch`");
+    throw NotSupported(
+        detail::concat("apus launch of `", command, "` is not supported yet; dpo, sft, pt, rlhf and train are"));
   }
-  launch::LaunchOptions options = read_launch(values, call.environment);
+  launch::LaunchOptions options = launch_options(values, call.environment);
   launch::check_counts(options);
   check_training(inner, options.nnodes * options.nproc_per_node);
   options.arguments = inner.arguments;

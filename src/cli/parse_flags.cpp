@@ -21,12 +21,23 @@ std::string lower(std::string text) {
   return text;
 }
 
-const Flag& known(const FlagTable& table, std::string_view name, const std::string& where) {
-  if (const Flag* flag = table.find(name)) return *flag;
+/// A flag of another command says where it belongs.
+void refuse_foreign(std::string_view name) {
   if (launch_flags().find(name) != nullptr) {
     throw ConfigError(
         detail::concat("--", name, " belongs to `apus launch`: apus launch --", name, " ... -- COMMAND ..."));
   }
+  if (infer_flags().find(name) != nullptr) {
+    throw NotSupported(detail::concat("--", name, " belongs to `apus infer`, which is not supported yet; leave it out"));
+  }
+  if (training_flags().find(name) != nullptr) {
+    throw ConfigError(detail::concat("--", name, " belongs to the training commands (apus dpo, sft, pt, train); leave it out"));
+  }
+}
+
+const Flag& known(const FlagTable& table, std::string_view name, const std::string& where) {
+  if (const Flag* flag = table.find(name)) return *flag;
+  refuse_foreign(name);
   const std::vector<std::string> names = table.names();
   const auto nearest = nearest_name(name, names);
   const std::string hint =
@@ -163,6 +174,10 @@ void check_value(const Flag& flag, const FlagValue& value) {
 
 bool says_default(const Flag& flag, const FlagValue& value) {
   return !is_literal(flag.kind, flag.default_text) && lower(value.text()) == lower(flag.default_text);
+}
+
+bool same_as_default(const Flag& flag, const FlagValue& value) {
+  return is_among(flag, value, {flag.default_text});
 }
 
 FlagValues parse_flags(const std::vector<std::string>& arguments, const FlagTable& table) {

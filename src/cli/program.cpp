@@ -8,7 +8,10 @@
 #include "apus/cli/flag_table.h"
 #include "cli/console.h"
 #include "cli/data_command.h"
+#include "cli/env_command.h"
+#include "cli/error_text.h"
 #include "cli/output.h"
+#include "cli/plan_command.h"
 #include "cli/training_run.h"
 
 namespace apus::cli {
@@ -19,27 +22,44 @@ struct Command {
   std::string name;
   std::string summary;
   std::function<int(const Call&)> run;  ///< none: not built yet
-  std::function<FlagTable()> flags = training_flags;
+  std::function<FlagTable()> flags;
 };
 
+std::function<FlagTable()> flags_for(const char* task) {
+  return [task] { return training_flags(task); };
+}
+
+FlagTable all_training_flags() {
+  return training_flags();
+}
+
+std::vector<Command> training_commands() {
+  return {{"dpo", "Trains a model on preference pairs (DPO).", run_training, flags_for("dpo")},
+          {"sft", "Trains a model on conversations.", run_training, flags_for("sft")},
+          {"pt", "Trains a model on plain text.", run_training, flags_for("pt")},
+          {"rlhf", "The same as `apus dpo`, with --rlhf_type dpo.", run_training, flags_for("dpo")},
+          {"train",
+           "Trains what the data's columns say: prompt, chosen and rejected mean DPO, messages SFT, text pt.",
+           run_training, all_training_flags}};
+}
+
 std::vector<Command> commands() {
-  return {
-      {"dpo", "Trains a model on preference pairs (DPO) with LoRA.", run_training},
-      {"rlhf", "The same as `apus dpo`, with --rlhf_type dpo.", run_training},
-      {"train", "Trains what the data's columns say: prompt, chosen and rejected mean DPO.", run_training},
-      {"data",
-       "Looks at what --dataset holds before anything is trained: counts, lengths, first rows, batches.",
-       run_data, data_command_flags},
-      {"launch", "Starts the ranks of this machine: apus launch --nproc_per_node=4 -- dpo ...", run_launch,
-       launch_flags},
-      {"sft", "Trains a model on conversations.", nullptr},
-      {"pt", "Trains a model on plain text.", nullptr},
-      {"infer", "Answers.", nullptr},
-      {"merge", "Puts an adapter into its base.", nullptr},
-      {"export", "Merges or converts.", nullptr},
-      {"plan", "Memory and time before a launch.", nullptr},
-      {"env", "GPUs, driver and limits of this machine.", nullptr},
-      {"megatron", "Training under Megatron's flag names.", nullptr}};
+  std::vector<Command> all = training_commands();
+  for (Command& command : std::vector<Command>{
+           {"data", "Looks at what --dataset holds before anything is trained: counts, lengths, first rows, batches.",
+            run_data, data_command_flags},
+           {"launch", "Starts the ranks of this machine: apus launch --nproc_per_node=4 -- dpo ...", run_launch,
+            launch_flags},
+           {"plan", "Memory and time of a job before it is launched, with its flags: apus plan ... --card A100-40GB --world 4",
+            run_plan, plan_flags},
+           {"env", "GPUs, driver, processors, memory, limits and variables of this machine.", run_env, env_flags},
+           {"infer", "Answers.", nullptr, infer_flags},
+           {"merge", "Puts an adapter into its base.", nullptr, nullptr},
+           {"export", "Merges or converts.", nullptr, nullptr},
+           {"megatron", "Training under Megatron's flag names.", nullptr, nullptr}}) {
+    all.push_back(std::move(command));
+  }
+  return all;
 }
 
 std::string usage() {
@@ -105,7 +125,7 @@ int run_program(const std::vector<std::string>& arguments, const Environment& en
   try {
     return dispatch({.arguments = arguments, .environment = environment});
   } catch (const std::exception& error) {
-    console->error(error.what());
+    console->error(error_text(error));
     return exit_code_of(error);
   }
 }

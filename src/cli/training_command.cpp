@@ -18,7 +18,8 @@ class Binder {
   template <typename T>
   void operator()(const char* name, T& field) const {
     const Flag* flag = table_.find(name);
-    if (flag == nullptr || flag->status != FlagStatus::kActs) return;  // the field keeps its default
+    APUS_ASSERT(flag != nullptr, "--", name, " is not in the table");
+    if (flag->status == FlagStatus::kNotYet) return;  // given otherwise than at its default, it has been refused
     const FlagValue* value = values_.find(name);
     if (value != nullptr && !says_default(*flag, *value)) put(*flag, *value, field);
   }
@@ -59,15 +60,27 @@ std::string dtype_name(const std::string& word) {
   return text;
 }
 
+void unify_dtype(const char* flag, std::string& dtype) {
+  dtype = dtype_name(dtype);
+  if (dtype == "float16") throw NotSupported(detail::concat(flag, " float16 is not supported yet; take bfloat16"));
+}
+
+void unify_dtype(const char* flag, std::optional<std::string>& dtype) {
+  if (dtype) unify_dtype(flag, *dtype);
+  if (dtype == "auto") dtype.reset();
+}
+
 void unify_dtypes(train::JobOptions& job) {
-  if (job.torch_dtype) job.torch_dtype = dtype_name(*job.torch_dtype);
-  if (job.torch_dtype == "auto") job.torch_dtype.reset();
-  job.lora_dtype = dtype_name(job.lora_dtype);
-  for (const auto& [flag, word] : {std::pair{"--torch_dtype", job.torch_dtype.value_or("")},
-                                   std::pair{"--lora_dtype", job.lora_dtype}}) {
-    if (word == "float16")
-      throw NotSupported(detail::concat(flag, " float16 is not supported yet; take bfloat16"));
-  }
+  unify_dtype("--torch_dtype", job.torch_dtype);
+  unify_dtype("--base_dtype", job.base_dtype);
+  unify_dtype("--lora_dtype", job.lora_dtype);
+  unify_dtype("--grad_accum_dtype", job.grad_accum_dtype);
+  unify_dtype("--reduce_dtype", job.reduce_dtype);
+}
+
+/// transformers' names for variants of one AdamW, which differ in speed there.
+void unify_optimizer(std::string& optim) {
+  if (optim.starts_with("adamw_") && optim != "adamw_bf16") optim = "adamw";
 }
 
 /// true and false as transformers writes them.
@@ -94,7 +107,28 @@ void check_packing(const FlagValues& values, const FlagTable& table, const train
              "without padding; leave one of them out");
 }
 
+/// What was written, but for words that mean what happens anyway.
+std::set<std::string> given_flags(const FlagValues& values, const FlagTable& table) {
+  std::set<std::string> given;
+  for (const auto& [name, value] : values.all()) {
+    const Flag& flag = *table.find(name);
+    if (flag.status != FlagStatus::kNoEffect && !says_default(flag, value)) given.insert(name);
+  }
+  return given;
+}
+
+std::string commands_of(const Flag& flag) {
+  std::string text;
+  for (const std::string& task : flag.tasks) text += (text.empty() ? "apus " : ", apus ") + task;
+  return text;
+}
+
 }  // namespace
+
+std::string task_of_command(std::string_view command) {
+  if (command == "rlhf") return "dpo";
+  return command == "dpo" || command == "sft" || command == "pt" ? std::string(command) : "";
+}
 
 TrainingCommand read_training_command(const FlagValues& values, const FlagTable& table) {
   TrainingCommand command;
@@ -102,8 +136,10 @@ TrainingCommand read_training_command(const FlagValues& values, const FlagTable&
   train::visit_fields(command.job, bind);
   bind("ddp_backend", command.ddp_backend);
   bind("device_map", command.device_map);
+  command.job.given = given_flags(values, table);
   check_packing(values, table, command.job);
   unify_dtypes(command.job);
+  unify_optimizer(command.job.optim);
   unify_resume(command.job.resume_from_checkpoint);
   const std::string no_effect = no_effect_line(values, table);
   if (!no_effect.empty()) command.notes.push_back(no_effect);
@@ -113,9 +149,27 @@ TrainingCommand read_training_command(const FlagValues& values, const FlagTable&
   return command;
 }
 
-TrainingCommand parse_training_command(const std::vector<std::string>& arguments) {
+void settle_task(TrainingCommand& command, const FlagValues& values, const FlagTable& table,
+                 const std::string& task) {
+  command.job.task = task;
+  const std::string& train_type = command.job.train_type;
+  for (const auto& [name, value] : values.all()) {
+    const Flag& flag = *table.find(name);
+    if (says_default(flag, value) || same_as_default(flag, value)) continue;
+    APUS_CHECK(flag.serves(task), ConfigError, value.shown, " ", value.text(), " is for ", commands_of(flag),
+               ", and this trains ", task, ", which has no use for it; leave it out");
+    APUS_CHECK(flag.train_type.empty() || flag.train_type == train_type, ConfigError, value.shown, " ", value.text(),
+               " is for --train_type ", flag.train_type, ", and this is --train_type ", train_type,
+               ", which has no use for it; leave it out");
+  }
+}
+
+TrainingCommand parse_training_command(const std::vector<std::string>& arguments, const std::string& task) {
   const FlagTable table = training_flags();
-  return read_training_command(parse_flags(arguments, table), table);
+  const FlagValues values = parse_flags(arguments, table);
+  TrainingCommand command = read_training_command(values, table);
+  settle_task(command, values, table, task);
+  return command;
 }
 
 std::string choose_device(const TrainingCommand& command, const DeviceSurvey& survey) {

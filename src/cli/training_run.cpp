@@ -1,6 +1,7 @@
 #include "cli/training_run.h"
 
 #include <chrono>
+#include <optional>
 
 #include "apus/base/clock.h"
 #include "apus/base/error.h"
@@ -8,30 +9,26 @@
 #include "apus/cli/training_command.h"
 #include "apus/comm/gloo_communicator.h"
 #include "apus/comm/launch_environment.h"
-#include "apus/data/data_task.h"
 #include "apus/launch/rank_error.h"
 #include "cli/compute_threads.h"
-#include "cli/console.h"
+#include "cli/error_text.h"
+#include "cli/job_task.h"
 #include "cli/model_folder.h"
+#include "cli/run_console.h"
 #include "cli/signals.h"
 #include "cli/spawn.h"
+#include "cli/terminal.h"
 
 namespace apus::cli {
 namespace {
 
-/// `apus train` trains what the data's columns say.
-void check_task(const Call& call, const TrainingCommand& command) {
-  if (call.arguments.front() != "train") return;
-  APUS_CHECK(!command.job.dataset.empty(), ConfigError,
-             "--dataset is missing: its columns say what is trained");
-  const std::string& columns = command.job.columns;
-  const data::DataTask task = data::find_data_task(
-      command.job.dataset, columns.empty() ? data::ColumnMap() : data::ColumnMap::parse(columns));
-  if (task != data::DataTask::kDpo) {
-    throw NotSupported(detail::concat("apus train: by its columns, ", command.job.dataset.front(),
-                                      " is data for ", data::data_task_name(task),
-                                      "; other tasks than DPO are not supported yet"));
-  }
+TrainingCommand read_command(const Call& call) {
+  const FlagTable table = training_flags();
+  const FlagValues values = parse_flags(call.flags(), table);
+  TrainingCommand command = read_training_command(values, table);
+  const std::string named = task_of_command(call.arguments.front());
+  settle_task(command, values, table, named.empty() ? task_of_data(command.job) : named);
+  return command;
 }
 
 /// Checks the job, and puts a folder for a hub id; the run's folder keeps the name that was given.
@@ -44,7 +41,7 @@ void settle_model(train::JobOptions& job, int world, const Environment& environm
 class RankRun final {
  public:
   RankRun(const Call& call, comm::LaunchEnvironment launch)
-      : call_(call), launch_(std::move(launch)), console_(make_rank_console(launch_.rank)) {}
+      : call_(call), launch_(std::move(launch)), console_(std::make_shared<RunConsole>(launch_.rank, call.environment, clock_)) {}
 
   int run() {
     const SignalFlags& signals = watch_signals();
@@ -68,13 +65,13 @@ class RankRun final {
 
  private:
   TrainingCommand prepare() {
-    TrainingCommand command = parse_training_command(call_.flags());
+    TrainingCommand command = read_command(call_);
     check_world(command, launch_.world_size);
-    check_task(call_, command);
     settle_model(command.job, launch_.world_size, call_.environment);
     const std::string device = choose_device(command, survey_gpus(call_.environment));
     set_compute_threads(compute_threads(call_.environment, launch_.local_world_size));
     if (launch_.rank != 0) return command;
+    if (call_.arguments.front() == "train") console_->info("By its columns, the data is for " + command.job.task);
     console_->info(device);
     for (const std::string& note : command.notes) console_->info(note);
     for (const std::string& warning : command.warnings) console_->warning(warning);
@@ -95,7 +92,9 @@ class RankRun final {
                                             .logger = console_,
                                             .clock = &clock_,
                                             .cache_folder = cache_directory(call_.environment),
-                                            .stop = &signals.stop});
+                                            .stop = &signals.stop,
+                                            .on_step = [this](const train::JobProgress& step) { show(step); },
+                                            .say_report = false});
   }
 
   /// Ranks of one machine talk over loopback; GLOO_SOCKET_IFNAME names another interface.
@@ -107,7 +106,29 @@ class RankRun final {
     return one_machine ? comm::GlooDevice::create() : comm::GlooDevice::create_default();
   }
 
+  /// The rate is that of all steps but the first, which warms up.
+  void show(const train::JobProgress& step) {
+    const Clock::Duration now = clock_.steady_now();
+    ProgressFigures figures{.step = step.step,
+                            .max_steps = step.max_steps,
+                            .loss = step.loss,
+                            .learning_rate = step.learning_rate};
+    if (first_step_at_) {
+      tokens_ += step.tokens;
+      const double seconds = seconds_between(*first_step_at_, now);
+      if (seconds > 0) figures.tokens_per_second = static_cast<double>(tokens_) / seconds;
+    } else {
+      first_step_at_ = now;
+    }
+    console_->progress(figures);
+  }
+
   int finish(const train::JobSummary& summary, const SignalFlags& signals) {
+    console_->end_progress();
+    if (summary.report) {
+      const int width = progress_wanted(call_.environment) ? terminal_columns() : 0;
+      console_->info(train::closing_table(*summary.report, {.width = width}));
+    }
     const int signal = signals.signal.load();
     if (summary.finished || signal == 0) return 0;
     if (launch_.rank == 0) {
@@ -119,23 +140,31 @@ class RankRun final {
   }
 
   int fail(const std::exception& error, bool say) {
-    launch::leave_error(call_.environment, launch::describe_error(launch_.rank, error, clock_));
-    if (say) console_->error(error.what());
+    console_->end_progress();
+    launch::RankError note = launch::describe_error(launch_.rank, error, clock_);
+    note.message = error_text(error);
+    launch::leave_error(call_.environment, note);
+    if (say) console_->error(note.message);
     return exit_code_of(error);
   }
 
   const Call& call_;
   comm::LaunchEnvironment launch_;
-  std::shared_ptr<Logger> console_;
   SystemClock clock_;
+  std::shared_ptr<RunConsole> console_;
+  std::optional<Clock::Duration> first_step_at_;
+  int64_t tokens_ = 0;  ///< since then
 };
 
 }  // namespace
 
+bool trains(std::string_view command) {
+  return command == "train" || !task_of_command(command).empty();
+}
+
 void check_training(const Call& call, int world) {
-  TrainingCommand command = parse_training_command(call.flags());
+  TrainingCommand command = read_command(call);
   check_world(command, world);
-  check_task(call, command);
   settle_model(command.job, world, call.environment);
   choose_device(command, survey_gpus(call.environment));
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apus/base/env.h"
@@ -16,11 +17,14 @@ struct Call {
   std::vector<std::string> flags() const { return {arguments.begin() + 1, arguments.end()}; }
 };
 
-/// `apus dpo`, and `apus rlhf` and `apus train` for preference data: as one rank, or starting the ranks that
-/// NPROC_PER_NODE asks for. Returns the exit code.
+/// Whether a command trains, and so may have several ranks: dpo, rlhf, sft, pt, train.
+bool trains(std::string_view command);
+
+/// A training command: as one rank, or starting the ranks that NPROC_PER_NODE asks for. Returns the exit code.
 int run_training(const Call& call);
 
-/// Checks the flags of a training command for a world of that size, reading no model and no data.
+/// Checks the flags of a training command for a world of that size, reading no model; of the data `apus train` reads
+/// the first rows.
 /// Throws: ConfigError, NotSupported, as run_training() would in every rank.
 void check_training(const Call& call, int world);
 

@@ -47,6 +47,13 @@ struct APUS_API Flag {
   std::vector<std::string> words = {};
   /// Heading in the help.
   std::string group = {};
+  /// Tasks that have a use for it ("dpo", "sft", "pt"); empty: all.
+  std::vector<std::string> tasks = {};
+  /// The only --train_type that has a use for it; empty: both.
+  std::string train_type = {};
+
+  /// Whether a task has a use for it; an unknown task ("") has one for every flag.
+  bool serves(std::string_view task) const;
 };
 
 /// All flags of one command. The only list of them: parsing, help and checks follow it.
@@ -67,8 +74,14 @@ class APUS_API FlagTable final {
   std::unordered_map<std::string, size_t> by_name_;
 };
 
-/// The flags of the training commands (`apus dpo`, `apus rlhf`, `apus train`).
+/// The flags of all training commands: what `apus train`, `apus data` and `apus plan` take.
 APUS_API FlagTable training_flags();
+
+/// Those that one task ("dpo", "sft", "pt") has a use for: what the help of its command lists.
+APUS_API FlagTable training_flags(std::string_view task);
+
+/// The flags of `apus infer`.
+APUS_API FlagTable infer_flags();
 
 /// The flags of `apus launch`, before its `--`.
 APUS_API FlagTable launch_flags();

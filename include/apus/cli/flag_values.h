@@ -59,6 +59,9 @@ APUS_API FlagValues parse_flags(const std::vector<std::string>& arguments, const
 /// or a boolean is never: it says the same as the default, but is given all the same.
 APUS_API bool says_default(const Flag& flag, const FlagValue& value);
 
+/// Whether the value is what happens without the flag, by the table's own words.
+APUS_API bool same_as_default(const Flag& flag, const FlagValue& value);
+
 /// The one line that names the given flags without effect; empty if there are none.
 APUS_API std::string no_effect_line(const FlagValues& values, const FlagTable& table);
 

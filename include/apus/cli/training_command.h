@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apus/base/api.h"
@@ -25,12 +26,22 @@ struct APUS_API TrainingCommand {
   std::vector<std::string> warnings = {};
 };
 
-/// Turns parsed flags into a job.
+/// The task that a command's name says: "dpo" (rlhf too), "sft" or "pt"; empty where the data's columns say it.
+APUS_API std::string task_of_command(std::string_view command);
+
+/// Turns parsed flags into a job, whose task is still open.
 /// Throws:      ConfigError, NotSupported naming the flag.
 APUS_API TrainingCommand read_training_command(const FlagValues& values, const FlagTable& table);
 
-/// Parses and reads in one go.
-APUS_API TrainingCommand parse_training_command(const std::vector<std::string>& arguments);
+/// Gives the job its task ("dpo", "sft", "pt").
+/// Throws:      ConfigError for a flag that was given, otherwise than at its default, and that the task or the
+///              --train_type has no use for.
+APUS_API void settle_task(TrainingCommand& command, const FlagValues& values, const FlagTable& table,
+                          const std::string& task);
+
+/// Parses, reads and settles in one go.
+APUS_API TrainingCommand parse_training_command(const std::vector<std::string>& arguments,
+                                                const std::string& task = "dpo");
 
 /// Decides between CPU and GPU: the line to say, such as "Training on the CPU: --ddp_backend gloo".
 /// Throws:      ConfigError if there are GPUs whose driver cannot be used, or nccl is wanted without a GPU,

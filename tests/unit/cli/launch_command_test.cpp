@@ -1,3 +1,5 @@
+#include "cli/launch_command.h"
+
 #include "tests/unit/cli/support/program_call.h"
 
 namespace apus::cli {
@@ -6,6 +8,8 @@ namespace {
 TEST(LaunchCommand, NeedsACommandAndSaysWhatItCannotDo) {
   EXPECT_NE(call({"launch", "--nproc_per_node=2"}).error.find("apus launch needs `--`"), std::string::npos);
   EXPECT_NE(call({"launch", "--", "infer"}).error.find("apus launch of `infer` is not supported yet"),
+            std::string::npos);
+  EXPECT_NE(call({"launch", "--", "env"}).error.find("apus env is one process: call it without `apus launch`"),
             std::string::npos);
   EXPECT_NE(call({"launch", "--max_restarts=3", "--", "dpo"}).error.find("needs --restartable true"),
             std::string::npos);
@@ -38,6 +42,33 @@ TEST(LaunchCommand, CountsAreChecked) {
   EXPECT_NE(refusal({"--nnodes", "2"}).find("needs --master_addr"), std::string::npos);
   EXPECT_NE(refusal({"--nnodes=2", "--master_addr=a", "--restartable"}).find("not supported yet"),
             std::string::npos);
+}
+
+TEST(LaunchOptions, EveryFlagDoesWhatItSays) {
+  const auto read = [](const std::vector<std::string>& flags, Environment::Map variables = {}) {
+    return launch_options(parse_flags(flags, launch_flags()), Environment(std::move(variables)));
+  };
+  const launch::LaunchOptions none = read({});
+  EXPECT_EQ(none.nproc_per_node, 1);
+  EXPECT_EQ(none.nnodes, 1);
+  EXPECT_EQ(none.node_rank, 0);
+  EXPECT_EQ(none.master_addr, "");
+  EXPECT_EQ(none.master_port, 0);
+  EXPECT_EQ(none.max_restarts, 0);
+  EXPECT_EQ(read({"--nproc_per_node", "4"}).nproc_per_node, 4);
+  EXPECT_EQ(read({}, {{"NPROC_PER_NODE", "3"}}).nproc_per_node, 3);
+  EXPECT_EQ(read({"--nproc-per-node=4"}, {{"NPROC_PER_NODE", "3"}}).nproc_per_node, 4);
+  EXPECT_EQ(read({"--nnodes", "2"}).nnodes, 2);
+  EXPECT_EQ(read({"--node_rank", "1"}).node_rank, 1);
+  EXPECT_EQ(read({"--master_addr", "gpu01"}).master_addr, "gpu01");
+  EXPECT_EQ(read({"--master_port", "29501"}).master_port, 29501);
+  EXPECT_EQ(read({"--max_restarts=5", "--restartable=True"}).max_restarts, 5);
+  EXPECT_EQ(read({"--restartable"}).max_restarts, 3);
+  EXPECT_EQ(read({"--restartable", "false"}).max_restarts, 0);
+}
+
+TEST(LaunchOptions, EveryFlagOfTheTableIsTestedAbove) {
+  EXPECT_EQ(launch_flags().flags().size(), 7u);
 }
 
 }  // namespace

@@ -135,52 +135,33 @@ TEST(ParseFlags, NegativeNumbersAreValues) {
 }
 
 TEST(ParseFlags, WhatIsNotBuiltYetIsAcceptedAtItsDefaultOnly) {
-  parse({"--full_determinism",
-         "false",
-         "--packing=no",
-         "--merge_lora",
-         "False",
-         "--fp16",
-         "0",
-         "--loss_type",
-         "sigmoid",
-         "--label_smoothing",
-         "0.0",
-         "--tensor_parallel_size",
-         "1",
-         "--load_best_model_at_end",
-         "false",
-         "--optim",
-         "adamw_torch",
-         "--quant_method",
-         "none",
-         "--report_to",
-         "none",
-         "--sequence_parallel",
-         "false",
-         "--disable_dropout",
-         "true",
-         "--discopop_tau",
-         "0.05",
-         "--train_type",
-         "lora",
-         "--rpo_alpha",
-         "none"});
+  parse({"--fp16", "0", "--tensor_parallel_size", "1", "--quant_method", "none", "--sequence_parallel", "false",
+         "--use_dora", "False", "--router_aux_loss_coef", "0.0"});
   for (const Words& arguments :
-       {Words{"--loss_scale", "all"}, Words{"--fp16", "true"}, Words{"--loss_type", "ipo"},
-        Words{"--report_to", "tensorboard"}, Words{"--label_smoothing", "0.1"},
-        Words{"--tensor_parallel_size", "2"}, Words{"--optim", "adamw_bf16"}, Words{"--train_type", "full"},
-        Words{"--quant_bits", "4"}, Words{"--report_to", "none", "tensorboard"},
-        Words{"--fsdp", "full_shard auto_wrap"}, Words{"--merge_lora"}, Words{"--ref_model", "other"},
-        Words{"--load_best_model_at_end", "true"}, Words{"--max_new_tokens", "512"}}) {
+       {Words{"--fp16", "true"}, Words{"--tensor_parallel_size", "2"}, Words{"--quant_bits", "4"},
+        Words{"--use_dora"}, Words{"--router_aux_loss_coef", "0.1"}}) {
     const std::string message = refusal<NotSupported>(arguments);
     EXPECT_EQ(message.find(arguments[0]), 0u) << message;
-    EXPECT_NE(message.find("is not supported yet"), message.npos) << message;
+    EXPECT_NE(message.find("is not supported yet; leave it at "), message.npos) << message;
   }
 }
 
+TEST(ParseFlags, AFlagOfAnotherCommandSaysWhereItBelongs) {
+  EXPECT_NE(refusal<NotSupported>({"--max_new_tokens", "512"}).find("--max_new_tokens belongs to `apus infer`"),
+            std::string::npos);
+  const auto of_infer = [] {
+    try {
+      parse_flags({"--lora_rank", "8"}, infer_flags());
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(of_infer().find("--lora_rank belongs to the training commands"), 0u) << of_infer();
+}
+
 TEST(ParseFlags, NonsenseForWhatIsNotBuiltYetIsNotANumber) {
-  EXPECT_NE(refusal<ConfigError>({"--label_smoothing", "some"}).find("'some'"), std::string::npos);
+  EXPECT_NE(refusal<ConfigError>({"--router_aux_loss_coef", "some"}).find("'some'"), std::string::npos);
 }
 
 TEST(ParseFlags, WordsOutsideAChoiceAreRefused) {

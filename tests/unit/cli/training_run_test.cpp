@@ -59,14 +59,28 @@ TEST(TrainingRun, TheCheckBeforeStartingKnowsTheWorld) {
   EXPECT_THROW(check_training(call, 4), ConfigError);
 }
 
-TEST(TrainingRun, TrainRefusesDataOfOtherTasks) {
+TEST(TrainingRun, TrainTakesTheTaskFromTheDatasColumns) {
   const ScratchFolder folder;
-  const std::string data = folder.put("sft.jsonl", "{\"messages\": []}\n").string();
-  const Outcome outcome = call({"train", "--model", "m", "--dataset", data});
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_NE(outcome.error.find("other tasks than DPO are not supported yet"), std::string::npos)
-      << outcome.error;
+  const std::string chats = folder.put("sft.jsonl", "{\"messages\": []}\n").string();
+  const std::string texts = folder.put("pt.jsonl", "{\"text\": \"a\"}\n").string();
+  const std::string pairs =
+      folder.put("dpo.jsonl", "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n").string();
+  // A flag that the task has no use for shows which one was found.
+  const auto refusal = [](const std::string& data, const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"train", "--model", "m", "--ddp_backend", "gloo", "--dataset", data};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return call(words, Environment(Environment::Map{{"NPROC_PER_NODE", "2"}})).error;
+  };
+  EXPECT_EQ(refusal(chats, {"--beta", "0.2"}),
+            "error: --beta 0.2 is for apus dpo, and this trains sft, which has no use for it; leave it out\n");
+  EXPECT_NE(refusal(texts, {"--loss_scale", "all"}).find("is for apus sft, and this trains pt"), std::string::npos);
+  EXPECT_NE(refusal(pairs, {"--loss_scale", "all"}).find("is for apus sft, and this trains dpo"), std::string::npos);
   EXPECT_NE(call({"train", "--model", "m"}).error.find("--dataset is missing"), std::string::npos);
+}
+
+TEST(TrainingRun, CommandsThatTrainMayHaveRanks) {
+  for (const char* name : {"dpo", "sft", "pt", "rlhf", "train"}) EXPECT_TRUE(trains(name)) << name;
+  for (const char* name : {"data", "merge", "env", "plan", "infer", ""}) EXPECT_FALSE(trains(name)) << name;
 }
 
 }  // namespace
