@@ -150,7 +150,7 @@ PretrainedModel load_pretrained(const fs::path& folder, const ModelRegistry& reg
   loaded.dtype = own ? *own : stored_type(*files);
   loaded.model = loaded.spec.build(
       config, {.dtype = loaded.dtype,
-               .source = source,
+               .source = options.rope_scaling ? source + " with --rope_scaling" : source,
                .rope_length = options.rope_batch_length ? RopeLength::kBatch : RopeLength::kSequence,
                .max_length = options.max_model_len});
   const WeightMap& weights = loaded.spec.weights;

@@ -4,7 +4,7 @@
 #include "apus/base/error.h"
 #include "apus/base/json.h"
 #include "apus/base/nearest_name.h"
-#include "apus/models/qwen2.h"
+#include "apus/models/decoder_config.h"
 #include "apus/models/tensor_dtype.h"
 
 namespace apus::models {
@@ -35,7 +35,7 @@ std::vector<std::string> ModelRegistry::model_types() const {
 }
 
 void register_builtin_models(ModelRegistry& registry) {
-  registry.add(qwen2_spec());
+  for (const std::string& model_type : decoder_model_types()) registry.add(decoder_spec(model_type));
 }
 
 std::optional<at::ScalarType> config_dtype(const nlohmann::json& config, const std::string& source) {

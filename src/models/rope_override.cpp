@@ -68,6 +68,15 @@ ordered_json flag_object(const std::string& flag) {
   return {{"rope_type", flag}};
 }
 
+void check_type(const std::string& type) {
+  std::string list;
+  for (const ops::RopeType known : ops::rope_types()) {
+    if (type == rope_type_name(known)) return;
+    list += (list.empty() ? "" : ", ") + std::string(rope_type_name(known));
+  }
+  throw NotSupported(detail::concat(kFlag, ": rope_type '", type, "' is not supported; supported: ", list));
+}
+
 double factor_of(const JsonView& wanted, const RopeOverride& flags, int64_t original) {
   if (const auto given = wanted.find<double>("factor")) return *given;
   APUS_CHECK(flags.max_model_len, ConfigError, kFlag, " ", *flags.rope_scaling,
@@ -126,6 +135,7 @@ OverriddenConfig override_rope(const std::string& config_json, const RopeOverrid
   const nlohmann::json wanted_json = rule;
   const JsonView wanted(wanted_json, kFlag);
   const std::string type = wanted.require<std::string>("rope_type");
+  check_type(type);
   const int64_t original = original_length(own, wanted, view);
   const double factor = type == "default" ? 1.0 : factor_of(wanted, flags, original);
   check_reach(flags, factor, original);

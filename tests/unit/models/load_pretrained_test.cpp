@@ -158,7 +158,7 @@ TEST(LoadPretrained, NamesAMissingFolderConfigAndModelType) {
   write_file_atomic(folder / "config.json", "{}");
   expect_mentions(message_of<DataError>([&] { load(folder); }), {"config.json", "model_type"});
   write_file_atomic(folder / "config.json", R"({"model_type": "mamba"})");
-  expect_mentions(message_of<NotSupported>([&] { load(folder); }), {"mamba", "supported: qwen2"});
+  expect_mentions(message_of<NotSupported>([&] { load(folder); }), {"mamba", "supported: internlm3, llama"});
 }
 
 TEST(LoadPretrained, RefusesPickledAndQuantisedWeights) {

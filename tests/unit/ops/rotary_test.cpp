@@ -1,6 +1,7 @@
 #include "apus/ops/rotary.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
 #include "apus/base/error.h"
@@ -34,6 +35,26 @@ TEST(RotaryTables, AreRoundedFromFp32) {
 
 TEST(RotaryTables, RefuseAnOddHeadDim) {
   EXPECT_THROW(rotary_tables(at::arange(3, at::kLong), 7, 1e4, at::kFloat), ShapeError);
+}
+
+TEST(RotaryTables, TakeFrequenciesForAllRowsOrForEach) {
+  const at::Tensor positions = at::tensor({0, 3, 100}, at::kLong);
+  const at::Tensor slow = at::tensor({0.5, 0.1}, at::kFloat), fast = at::tensor({1.0, 0.3}, at::kFloat);
+  const RotaryTables one = rotary_tables(positions, slow, 1.5, at::kFloat);
+  EXPECT_NEAR(one.cos_TH[1][1].item<double>(), 1.5 * std::cos(0.3), 1e-6);
+  EXPECT_NEAR(one.sin_TH[2][2].item<double>(), 1.5 * std::sin(50.0), 1e-4);
+  const RotaryTables mixed = rotary_tables(positions, at::stack({slow, fast, slow}), 1.5, at::kFloat);
+  expect_equal(mixed.cos_TH[0], one.cos_TH[0]);
+  expect_equal(mixed.sin_TH[2], one.sin_TH[2]);
+  EXPECT_NEAR(mixed.cos_TH[1][0].item<double>(), 1.5 * std::cos(3.0), 1e-6);
+}
+
+TEST(RotaryTables, RefuseFrequenciesThatDoNotFit) {
+  const at::Tensor positions = at::arange(3, at::kLong);
+  EXPECT_THROW(rotary_tables(positions, random_tensor({2, 4}, 1), 1.0, at::kFloat), ShapeError);
+  EXPECT_THROW(rotary_tables(positions, random_tensor({3, 4, 1}, 1), 1.0, at::kFloat), ShapeError);
+  EXPECT_THROW(rotary_tables(positions, random_tensor({4}, 1).to(at::kDouble), 1.0, at::kFloat), ShapeError);
+  EXPECT_THROW(rotary_tables(positions.unsqueeze(0), random_tensor({4}, 1), 1.0, at::kFloat), ShapeError);
 }
 
 // Each pair (i, i + H/2) is a complex number that the angle turns.

@@ -1,15 +1,20 @@
 #pragma once
 
-#include "apus/models/qwen2.h"
+#include <memory>
+
+#include "apus/models/decoder_config.h"
+#include "apus/nn/causal_lm.h"
 #include "apus/nn/linear.h"
+#include "apus/nn/rms_norm.h"
 #include "apus/ops/recomputed.h"
 
 namespace apus::models {
 
-/// Grouped-query self-attention with rotary positions; q, k and v have biases, o has none.
-class Qwen2Attention final : public nn::Module {
+/// Grouped-query self-attention with rotary positions; the config says which projections have biases and
+/// whether the heads of q and k are normed.
+class DecoderAttention final : public nn::Module {
  public:
-  Qwen2Attention(const Qwen2Config& config, at::ScalarType dtype);
+  DecoderAttention(const DecoderConfig& config, at::ScalarType dtype);
 
   /// Shapes:  [T, D] -> [T, D]. Drops x once it has been used.
   at::Tensor forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const;
@@ -17,12 +22,14 @@ class Qwen2Attention final : public nn::Module {
  private:
   int64_t head_dim_;
   nn::Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  /// Null without qk_norm.
+  std::unique_ptr<nn::RmsNorm> q_norm_, k_norm_;
 };
 
 /// The gated feed-forward layer.
-class Qwen2Mlp final : public nn::Module {
+class DecoderMlp final : public nn::Module {
  public:
-  Qwen2Mlp(const Qwen2Config& config, at::ScalarType dtype);
+  DecoderMlp(const DecoderConfig& config, at::ScalarType dtype);
 
   /// Shapes:  [T, D] -> [T, D]. Drops x once it has been used.
   at::Tensor forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const;
@@ -32,16 +39,16 @@ class Qwen2Mlp final : public nn::Module {
 };
 
 /// One decoder layer: norm, attention, residual; norm, feed-forward, residual.
-class Qwen2Block final : public nn::Block {
+class DecoderBlock final : public nn::Block {
  public:
-  Qwen2Block(const Qwen2Config& config, at::ScalarType dtype);
+  DecoderBlock(const DecoderConfig& config, at::ScalarType dtype);
 
   at::Tensor forward(const at::Tensor& hidden_TD, const nn::PassContext& context) override;
 
  private:
   nn::RmsNorm input_layernorm_, post_attention_layernorm_;
-  Qwen2Attention self_attn_;
-  Qwen2Mlp mlp_;
+  DecoderAttention self_attn_;
+  DecoderMlp mlp_;
 };
 
 }  // namespace apus::models

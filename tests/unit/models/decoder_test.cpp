@@ -1,5 +1,6 @@
-#include "apus/models/qwen2.h"
+#include "apus/models/decoder.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 
 #include <map>
@@ -16,10 +17,24 @@ namespace {
 
 using namespace apus::testing;
 
-std::unique_ptr<Qwen2> tiny(bool tied = false, at::ScalarType dtype = at::kFloat) {
-  auto model = std::make_unique<Qwen2>(Qwen2Config{.tie_word_embeddings = tied}, dtype);
+std::unique_ptr<Decoder> made(const DecoderConfig& config, at::ScalarType dtype = at::kFloat) {
+  auto model = std::make_unique<Decoder>(config, dtype);
   init_random(*model, {.seed = 3, .standard_deviation = 0.2});
   return model;
+}
+
+std::unique_ptr<Decoder> tiny(bool tied = false, at::ScalarType dtype = at::kFloat) {
+  return made({.tie_word_embeddings = tied}, dtype);
+}
+
+std::unique_ptr<Decoder> of_kind(const std::string& model_type) {
+  return made(decoder_defaults(model_type));
+}
+
+std::set<std::string> names_of(nn::Module& model) {
+  std::set<std::string> names;
+  for (const auto& parameter : model.named_parameters()) names.insert(parameter.name);
+  return names;
 }
 
 nn::PassContext pass(std::shared_ptr<const nn::RowLayout> rows, std::vector<std::string> adapters = {}) {
@@ -32,7 +47,7 @@ at::Tensor tokens_for(int64_t rows) {
   return tokens;
 }
 
-TEST(Qwen2, NamesItsParametersAsHuggingFaceDoes) {
+TEST(Decoder, NamesItsParametersAsHuggingFaceDoes) {
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& [name, tensor] : tiny()->named_parameters()) shapes[name] = tensor.sizes().vec();
   EXPECT_EQ(shapes.size(), 3u + 2 * 12);
@@ -55,30 +70,85 @@ TEST(Qwen2, NamesItsParametersAsHuggingFaceDoes) {
   for (const auto& [name, shape] : wanted) EXPECT_EQ(shapes[name], shape) << name;
 }
 
-TEST(Qwen2, ATiedHeadIsTheEmbeddingRegisteredOnce) {
+TEST(Decoder, EachKindHasItsOwnBiasesAndNorms) {
+  const std::string attention = "model.layers.1.self_attn.", mlp = "model.layers.1.mlp.";
+  const auto has = [](const std::unique_ptr<Decoder>& model, const std::string& name) {
+    return names_of(*model).contains(name);
+  };
+  EXPECT_TRUE(has(of_kind("qwen2"), attention + "v_proj.bias"));
+  EXPECT_FALSE(has(of_kind("qwen2"), attention + "q_norm.weight"));
+  EXPECT_TRUE(has(of_kind("qwen3"), attention + "k_norm.weight"));
+  for (const char* kind : {"llama", "mistral", "internlm3"}) {
+    const auto model = of_kind(kind);
+    EXPECT_EQ(model->named_parameters().size(), 3u + 2 * 9) << kind;
+  }
+  DecoderConfig config = decoder_defaults("internlm3");
+  config.o_bias = config.mlp_bias = true;
+  const auto mixed = made(config);
+  for (const char* name : {"o_proj.bias"}) EXPECT_TRUE(has(mixed, attention + name));
+  for (const char* name : {"gate_proj.bias", "up_proj.bias", "down_proj.bias"})
+    EXPECT_TRUE(has(mixed, mlp + name));
+  EXPECT_FALSE(has(mixed, attention + "q_proj.bias"));
+}
+
+TEST(Decoder, ASequenceBeyondTheWindowIsRefused) {
+  DecoderConfig config = decoder_defaults("mistral");
+  config.sliding_window = 4;
+  const auto model = made(config);
+  EXPECT_EQ(model->logits(tokens_for(7), pass(nn::RowLayout::packed({4, 3}))).size(0), 7);
+  EXPECT_THROW(model->logits(tokens_for(7), pass(nn::RowLayout::packed({2, 5}))), NotSupported);
+  nn::PassContext context = pass(nn::RowLayout::prefixed({3, 2}, {-1, 0}));
+  EXPECT_THROW(model->prepare(context), NotSupported);
+}
+
+TEST(Decoder, RotaryRulesReachTheLogits) {
+  DecoderConfig config = decoder_defaults("llama");
+  const auto rows = nn::RowLayout::packed({9});
+  const at::Tensor plain = made(config)->logits(tokens_for(9), pass(rows));
+  config.rope_scaling = {.type = ops::RopeType::kLinear, .factor = 8};
+  EXPECT_GT(largest(made(config)->logits(tokens_for(9), pass(rows)) - plain), 1e-3);
+}
+
+TEST(Decoder, LongSequencesDoNotDependOnTheirNeighboursUnlessToldTo) {
+  DecoderConfig config = decoder_defaults("internlm3");
+  config.max_position_embeddings = 4;
+  config.rope_scaling = {.type = ops::RopeType::kDynamic, .factor = 4};
+  const at::Tensor tokens = tokens_for(5);
+  const auto model = made(config);
+  const at::Tensor alone = model->logits(tokens, pass(nn::RowLayout::packed({5})));
+  const at::Tensor more = at::cat({tokens, tokens_for(9)});
+  const auto both = nn::RowLayout::packed({5, 9});
+  expect_close(model->logits(more, pass(both)).narrow(0, 0, 5), alone, {.absolute = 1e-5});
+  Decoder by_batch(config, at::kFloat, RopeLength::kBatch);
+  init_random(by_batch, {.seed = 3, .standard_deviation = 0.2});
+  EXPECT_GT(largest(by_batch.logits(more, pass(both)).narrow(0, 0, 5) - alone), 1e-3);
+}
+
+TEST(Decoder, ATiedHeadIsTheEmbeddingRegisteredOnce) {
   const auto model = tiny(true);
   EXPECT_TRUE(model->head_weight({}).is_same(model->embed_parameters()[0].tensor));
   for (const auto& parameter : model->named_parameters()) EXPECT_NE(parameter.name, "lm_head.weight");
   EXPECT_EQ(model->head_parameters().back().name, "model.embed_tokens.weight");
 }
 
-TEST(Qwen2, ItsPartsListEveryParameter) {
-  for (const bool tied : {false, true}) {
-    const auto model = tiny(tied);
-    std::set<std::string> parts, all;
+TEST(Decoder, ItsPartsListEveryParameter) {
+  for (const std::string& kind : decoder_model_types()) {
+    DecoderConfig config = decoder_defaults(kind);
+    config.tie_word_embeddings = kind == "qwen3" || kind == "llama";
+    const auto model = made(config);
+    std::set<std::string> parts;
     const auto take = [&](const std::vector<nn::NamedParameter>& list) {
       for (const auto& parameter : list) parts.insert(parameter.name);
     };
     take(model->embed_parameters());
     for (int64_t i = 0; i < 2; ++i) take(model->block_parameters(i));
     take(model->head_parameters());
-    for (const auto& parameter : model->named_parameters()) all.insert(parameter.name);
-    EXPECT_EQ(parts, all);
+    EXPECT_EQ(parts, names_of(*model)) << kind;
   }
   EXPECT_THROW(tiny()->block_parameters(2), ShapeError);
 }
 
-TEST(Qwen2, PackedAndPaddedRowsGiveTheSameLogits) {
+TEST(Decoder, PackedAndPaddedRowsGiveTheSameLogits) {
   const auto model = tiny();
   const at::Tensor tokens = tokens_for(9);
   const at::Tensor packed = model->logits(tokens, pass(nn::RowLayout::packed({4, 5})));
@@ -90,7 +160,7 @@ TEST(Qwen2, PackedAndPaddedRowsGiveTheSameLogits) {
   expect_close(padded.narrow(0, 6, 5), packed.narrow(0, 4, 5), {.absolute = 1e-5});
 }
 
-TEST(Qwen2, ATokenSeesNoLaterTokenAndNoOtherSequence) {
+TEST(Decoder, ATokenSeesNoLaterTokenAndNoOtherSequence) {
   const auto model = tiny();
   const at::Tensor tokens = tokens_for(9);
   at::Tensor changed = tokens.clone();
@@ -102,7 +172,7 @@ TEST(Qwen2, ATokenSeesNoLaterTokenAndNoOtherSequence) {
   EXPECT_GT(largest(after[4] - before[4]), 1e-3);
 }
 
-TEST(Qwen2, TiedGradientsHoldBothUses) {
+TEST(Decoder, TiedGradientsHoldBothUses) {
   const auto model = tiny(true);
   nn::make_trainable(*model);
   const at::Tensor tokens = tokens_for(4), targets = tokens_for(5).narrow(0, 1, 4);
@@ -130,7 +200,7 @@ TEST(Qwen2, TiedGradientsHoldBothUses) {
   expect_close(both, as_head + as_table, {.absolute = 1e-5});
 }
 
-TEST(Qwen2, Bf16StaysCloseToFp32) {
+TEST(Decoder, Bf16StaysCloseToFp32) {
   const auto wide = tiny(), narrow = tiny(false, at::kBFloat16);
   const auto rows = nn::RowLayout::packed({9});
   const at::Tensor a = wide->logits(tokens_for(9), pass(rows)), b = narrow->logits(tokens_for(9), pass(rows));
@@ -138,7 +208,7 @@ TEST(Qwen2, Bf16StaysCloseToFp32) {
   EXPECT_LE(rms_difference(a, b), 0.02 * largest(a));
 }
 
-TEST(Qwen2, ReadsParametersThatWereMovedIntoOtherStorage) {
+TEST(Decoder, ReadsParametersThatWereMovedIntoOtherStorage) {
   const auto model = tiny();
   const auto rows = nn::RowLayout::packed({5});
   const at::Tensor before = model->logits(tokens_for(5), pass(rows));
@@ -148,7 +218,7 @@ TEST(Qwen2, ReadsParametersThatWereMovedIntoOtherStorage) {
   EXPECT_GT(largest(model->logits(tokens_for(5), pass(rows)) - before), 1e-2);
 }
 
-TEST(Qwen2, AllSevenProjectionsTakeAdapters) {
+TEST(Decoder, AllSevenProjectionsTakeAdapters) {
   const auto model = tiny();
   int64_t linears = 0;
   uint64_t seed = 60;
@@ -169,7 +239,7 @@ TEST(Qwen2, AllSevenProjectionsTakeAdapters) {
     EXPECT_EQ(tensor.grad().defined(), name.find("lora_") != std::string::npos) << name;
 }
 
-TEST(Qwen2, ShardPlanNamesEveryModuleWithParameters) {
+TEST(Decoder, ShardPlanNamesEveryModuleWithParameters) {
   const auto model = tiny();
   const nn::ShardPlan plan = model->shard_plan();
   EXPECT_EQ(plan.style_of("model.layers.1.self_attn.o_proj"), nn::ShardStyle::kRow);
@@ -179,9 +249,10 @@ TEST(Qwen2, ShardPlanNamesEveryModuleWithParameters) {
     const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
     EXPECT_NE(plan.style_of(module), nn::ShardStyle::kReplicate) << module;
   }
+  EXPECT_EQ(plan.style_of("model.layers.0.self_attn.q_norm"), nn::ShardStyle::kReplicate);
 }
 
-TEST(Qwen2, EmptyPassRuns) {
+TEST(Decoder, EmptyPassRuns) {
   const auto model = tiny();
   const at::Tensor y = model->logits(at::empty({0}, at::kLong), pass(nn::RowLayout::packed({})));
   EXPECT_EQ(y.sizes(), at::IntArrayRef({0, 128}));

@@ -1,4 +1,4 @@
-#include "models/qwen2_block.h"
+#include "models/decoder_block.h"
 
 #include <ATen/TensorOperators.h>
 
@@ -9,58 +9,74 @@
 namespace apus::models {
 namespace {
 
-nn::RmsNormOptions norm_options(const Qwen2Config& config, at::ScalarType dtype) {
+nn::RmsNormOptions norm_options(const DecoderConfig& config, at::ScalarType dtype) {
   return {.size = config.hidden_size, .eps = config.rms_norm_eps, .dtype = dtype};
+}
+
+/// A projection from D to `heads` heads.
+nn::LinearOptions to_heads(const DecoderConfig& config, int64_t heads, at::ScalarType dtype) {
+  return {.in_features = config.hidden_size,
+          .out_features = heads * config.head_dim,
+          .bias = config.qkv_bias,
+          .dtype = dtype};
+}
+
+nn::LinearOptions mlp_options(const DecoderConfig& config, int64_t in, int64_t out, at::ScalarType dtype) {
+  return {.in_features = in, .out_features = out, .bias = config.mlp_bias, .dtype = dtype};
 }
 
 }  // namespace
 
-Qwen2Attention::Qwen2Attention(const Qwen2Config& c, at::ScalarType dtype)
+DecoderAttention::DecoderAttention(const DecoderConfig& c, at::ScalarType dtype)
     : head_dim_(c.head_dim),
-      q_proj_({.in_features = c.hidden_size,
-               .out_features = c.num_attention_heads * c.head_dim,
-               .bias = true,
-               .dtype = dtype}),
-      k_proj_({.in_features = c.hidden_size,
-               .out_features = c.num_key_value_heads * c.head_dim,
-               .bias = true,
-               .dtype = dtype}),
-      v_proj_({.in_features = c.hidden_size,
-               .out_features = c.num_key_value_heads * c.head_dim,
-               .bias = true,
-               .dtype = dtype}),
+      q_proj_(to_heads(c, c.num_attention_heads, dtype)),
+      k_proj_(to_heads(c, c.num_key_value_heads, dtype)),
+      v_proj_(to_heads(c, c.num_key_value_heads, dtype)),
       o_proj_({.in_features = c.num_attention_heads * c.head_dim,
                .out_features = c.hidden_size,
+               .bias = c.o_bias,
                .dtype = dtype}) {
   register_module("q_proj", q_proj_);
   register_module("k_proj", k_proj_);
   register_module("v_proj", v_proj_);
   register_module("o_proj", o_proj_);
+  if (!c.qk_norm) return;
+  const nn::RmsNormOptions options{.size = c.head_dim, .eps = c.rms_norm_eps, .dtype = dtype};
+  q_norm_ = std::make_unique<nn::RmsNorm>(options);
+  k_norm_ = std::make_unique<nn::RmsNorm>(options);
+  register_module("q_norm", *q_norm_);
+  register_module("k_norm", *k_norm_);
 }
 
-at::Tensor Qwen2Attention::forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const {
+at::Tensor DecoderAttention::forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const {
   // The number of heads comes from the product, not from the config: a column split leaves some of them.
   const auto heads = [&](const nn::Linear& projection) {
     return projection.forward(x_TD.value(), context).unflatten(-1, {-1, head_dim_});
   };
+  const auto normed = [&](const std::unique_ptr<nn::RmsNorm>& norm, const at::Tensor& x) {
+    return norm ? norm->forward_light(x, context) : ops::Recomputed(x);
+  };
   const at::Tensor v_TKH = heads(v_proj_), q_TNH = heads(q_proj_), k_TKH = heads(k_proj_);
   x_TD.drop_until({q_TNH, k_TKH, v_TKH});
-  const ops::Rotated turned = ops::rotary(q_TNH, k_TKH, context.cos_TH, context.sin_TH);
+  const ops::Recomputed normed_q = normed(q_norm_, q_TNH), normed_k = normed(k_norm_, k_TKH);
+  const ops::Rotated turned = ops::rotary(normed_q.value(), normed_k.value(), context.cos_TH, context.sin_TH);
+  normed_q.drop_until({turned.q_TNH});
+  normed_k.drop_until({turned.k_TKH});
   const at::Tensor y_TNH =
       ops::attention(turned.q_TNH, turned.k_TKH, v_TKH, nn::attention_rows(*context.rows));
   return o_proj_.forward(y_TNH.flatten(1), context);
 }
 
-Qwen2Mlp::Qwen2Mlp(const Qwen2Config& c, at::ScalarType dtype)
-    : gate_proj_({.in_features = c.hidden_size, .out_features = c.intermediate_size, .dtype = dtype}),
-      up_proj_({.in_features = c.hidden_size, .out_features = c.intermediate_size, .dtype = dtype}),
-      down_proj_({.in_features = c.intermediate_size, .out_features = c.hidden_size, .dtype = dtype}) {
+DecoderMlp::DecoderMlp(const DecoderConfig& c, at::ScalarType dtype)
+    : gate_proj_(mlp_options(c, c.hidden_size, c.intermediate_size, dtype)),
+      up_proj_(mlp_options(c, c.hidden_size, c.intermediate_size, dtype)),
+      down_proj_(mlp_options(c, c.intermediate_size, c.hidden_size, dtype)) {
   register_module("gate_proj", gate_proj_);
   register_module("up_proj", up_proj_);
   register_module("down_proj", down_proj_);
 }
 
-at::Tensor Qwen2Mlp::forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const {
+at::Tensor DecoderMlp::forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const {
   const at::Tensor gate_TF = gate_proj_.forward(x_TD.value(), context);
   const at::Tensor up_TF = up_proj_.forward(x_TD.value(), context);
   x_TD.drop_until({gate_TF, up_TF});
@@ -73,7 +89,7 @@ at::Tensor Qwen2Mlp::forward(const ops::Recomputed& x_TD, const nn::PassContext&
   return down_TD;
 }
 
-Qwen2Block::Qwen2Block(const Qwen2Config& config, at::ScalarType dtype)
+DecoderBlock::DecoderBlock(const DecoderConfig& config, at::ScalarType dtype)
     : input_layernorm_(norm_options(config, dtype)),
       post_attention_layernorm_(norm_options(config, dtype)),
       self_attn_(config, dtype),
@@ -84,8 +100,9 @@ Qwen2Block::Qwen2Block(const Qwen2Config& config, at::ScalarType dtype)
   register_module("mlp", mlp_);
 }
 
-at::Tensor Qwen2Block::forward(const at::Tensor& hidden_TD, const nn::PassContext& context) {
-  const at::Tensor attended_TD = self_attn_.forward(input_layernorm_.forward_light(hidden_TD, context), context);
+at::Tensor DecoderBlock::forward(const at::Tensor& hidden_TD, const nn::PassContext& context) {
+  const at::Tensor attended_TD =
+      self_attn_.forward(input_layernorm_.forward_light(hidden_TD, context), context);
   if (!context.light_tape) {
     const ops::AddRmsNorm joined = post_attention_layernorm_.forward_add(attended_TD, hidden_TD, context);
     return joined.sum + mlp_.forward(ops::Recomputed(joined.normed), context);

@@ -1,0 +1,119 @@
+#include "models/decoder_block.h"
+
+#include <ATen/ops/linear.h>
+#include <ATen/ops/silu.h>
+
+#include <map>
+
+#include "apus/models/init_random.h"
+#include "apus/ops/attention.h"
+#include "apus/ops/rotary.h"
+#include "tests/support/tensor_checks.h"
+
+namespace apus::models {
+namespace {
+
+using namespace apus::testing;
+
+// The layer written out on the parameters alone, in HF's order of operations.
+struct PlainLayer {
+  std::map<std::string, at::Tensor> p;
+  nn::PassContext context;
+
+  at::Tensor norm(const at::Tensor& x, const std::string& name) const {
+    if (!p.contains(name + ".weight")) return x;
+    return x * (x.square().mean(-1, true) + 1e-6).rsqrt() * p.at(name + ".weight");
+  }
+  at::Tensor project(const at::Tensor& x, const std::string& name) const {
+    const auto bias = p.find(name + ".bias");
+    return at::linear(x, p.at(name + ".weight"), bias == p.end() ? at::Tensor() : bias->second);
+  }
+  at::Tensor heads(const at::Tensor& x, const std::string& name) const {
+    return project(x, name).view({x.size(0), -1, 8});
+  }
+  at::Tensor operator()(const at::Tensor& hidden) const {
+    const at::Tensor x = norm(hidden, "input_layernorm");
+    const ops::Rotated turned =
+        ops::rotary(norm(heads(x, "self_attn.q_proj"), "self_attn.q_norm"),
+                    norm(heads(x, "self_attn.k_proj"), "self_attn.k_norm"), context.cos_TH, context.sin_TH);
+    const at::Tensor attended = ops::attention(turned.q_TNH, turned.k_TKH, heads(x, "self_attn.v_proj"),
+                                               {.lengths = context.rows->lengths});
+    const at::Tensor sum = hidden + project(attended.flatten(1), "self_attn.o_proj");
+    const at::Tensor y = norm(sum, "post_attention_layernorm");
+    const at::Tensor gated = at::silu(project(y, "mlp.gate_proj"));
+    return sum + project(gated * project(y, "mlp.up_proj"), "mlp.down_proj");
+  }
+};
+
+nn::PassContext two_sequences() {
+  nn::PassContext context;
+  context.rows = nn::RowLayout::packed({4, 3});
+  const ops::RotaryTables tables = ops::rotary_tables(context.rows->positions_T, 8, 1e4, at::kFloat);
+  context.cos_TH = tables.cos_TH;
+  context.sin_TH = tables.sin_TH;
+  return context;
+}
+
+void fill(DecoderBlock& block, std::map<std::string, at::Tensor>& parameters) {
+  uint64_t seed = 20;
+  for (const auto& [name, tensor] : block.named_parameters()) {
+    tensor.set_data(random_tensor(tensor.sizes(), seed++) * 0.3);
+    tensor.set_requires_grad(true);
+    parameters[name] = tensor;
+  }
+}
+
+/// Every kind, and one with each bias and norm.
+std::vector<DecoderConfig> configs() {
+  std::vector<DecoderConfig> all;
+  for (const std::string& kind : decoder_model_types()) all.push_back(decoder_defaults(kind));
+  DecoderConfig full = decoder_defaults("qwen3");
+  full.qkv_bias = full.o_bias = full.mlp_bias = true;
+  all.push_back(full);
+  return all;
+}
+
+TEST(DecoderBlock, IsTheLayerWrittenOut) {
+  for (DecoderConfig config : configs()) {
+    SCOPED_TRACE(config.model_type);
+    config.rms_norm_eps = 1e-6;
+    DecoderBlock block(config, at::kFloat);
+    PlainLayer plain{.context = two_sequences()};
+    fill(block, plain.p);
+    const at::Tensor hidden = random_tensor({7, 32}, 1);
+    expect_close(block.forward(hidden, plain.context), plain(hidden), {.absolute = 2e-5, .relative = 1e-5});
+  }
+}
+
+TEST(DecoderBlock, ALightTapeGivesTheSameBits) {
+  for (const DecoderConfig& config : configs()) {
+    SCOPED_TRACE(config.model_type);
+    DecoderBlock block(config, at::kFloat);
+    std::map<std::string, at::Tensor> parameters;
+    fill(block, parameters);
+    nn::PassContext context = two_sequences();
+    std::map<std::string, at::Tensor> wanted;
+    at::Tensor output, hidden_grad;
+    for (const bool light : {false, true}) {
+      context.light_tape = light;
+      const at::Tensor hidden = random_leaf({7, 32}, 1);
+      const at::Tensor y = block.forward(hidden, context);
+      (y * random_tensor({7, 32}, 2)).sum().backward();
+      if (light) {
+        expect_equal(y, output);
+        expect_equal(hidden.grad(), hidden_grad);
+      }
+      output = y.detach();
+      hidden_grad = hidden.grad();
+      for (const auto& [name, tensor] : parameters) {
+        ASSERT_TRUE(tensor.grad().defined()) << name;
+        if (light) expect_equal(tensor.grad(), wanted[name], name);
+        wanted[name] = tensor.grad().clone();
+        tensor.mutable_grad().reset();
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace apus::models
