@@ -64,7 +64,7 @@ TEST(SupportMatrix, FindsAFeatureByAreaAndName) {
   ASSERT_NE(find_support("model_type", "qwen2"), nullptr);
   EXPECT_EQ(find_support("model_type", "qwen2")->status, Support::kYes);
   ASSERT_NE(find_support("rope type", "yarn"), nullptr);
-  EXPECT_EQ(find_support("rope type", "yarn")->status, Support::kNotYet);
+  EXPECT_EQ(find_support("rope type", "yarn")->status, Support::kYes);
   EXPECT_EQ(find_support("model_type", "yarn"), nullptr);
   EXPECT_EQ(find_support("", ""), nullptr);
 }
