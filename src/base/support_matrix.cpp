@@ -25,8 +25,7 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
     {"rope type", "yarn", kYes, ""},
     {"rope type", "longrope", kYes, "by each sequence's own length"},
     {"rope type", "llama3", kYes, ""},
-    {"rope type", "`--rope_scaling`, `--max_model_len`, `--rope_batch_length`", kNotYet,
-     "in the library: `models::LoadOptions`"},
+    {"rope type", "`--rope_scaling`, `--max_model_len`, `--rope_batch_length`", kYes, ""},
 
     {"tokenizer", "BPE", kYes,
      "of bytes or characters; `byte_fallback`, `fuse_unk`, `ignore_merges`, prefix and suffix; no dropout"},
