@@ -59,7 +59,7 @@ std::string ScheduleKwargs::choice(const std::string& key, const std::string& fa
                                    const std::vector<std::string>& words) {
   const nlohmann::json* value = this->find(key);
   if (!value) return fallback;
-  const bool known = value->is_string() && std::find(words.begin(), words.end(), *value) != words.end();
+  const bool known = value->is_string() && std::find(words.begin(), words.end(), value->get_ref<const std::string&>()) != words.end();
   APUS_CHECK(known, ConfigError, kFlag, ": ", key, " must be one of ", joined(words), ", got ",
              dump_json(*value));
   return value->get<std::string>();
