@@ -15,8 +15,8 @@ class Logger;
 
 namespace apus::checkpoint {
 
-/// How much of a merged model is computed a second time from base and adapter. Every tensor's bytes are read back
-/// and their hashes compared either way.
+/// How much of a merged model is computed a second time from base and adapter. Every tensor's bytes are read
+/// back and their hashes compared either way.
 enum class MergeCheck {
   kSample,  ///< a few of the merged tensors, spread over the model
   kAll,     ///< all merged tensors; takes as long as the merge
@@ -32,8 +32,8 @@ struct APUS_API MergeOptions {
   std::filesystem::path target;
   /// An earlier model in `target` is replaced, once the new one is whole.
   bool overwrite = false;
-  /// Where given, weights are cut anew into files of at most this, or of one tensor; else the base's files are
-  /// kept, tensor by tensor.
+  /// Where given, weights are cut anew into files of at most this, or of one tensor; else the base's files
+  /// are kept, tensor by tensor.
   std::optional<int64_t> max_shard_bytes = {};
   MergeCheck check = MergeCheck::kSample;
   /// Bytes that can still be written to a folder; absent: what the file system says.
@@ -56,19 +56,25 @@ struct APUS_API MergeReport {
   std::vector<std::string> notes;
 };
 
-/// Merges an adapter into its base and writes a complete Hugging Face model: weights (and their index), config.json,
-/// generation_config.json, tokenizer files and chat template. Tokenizer files that lie beside the adapter go before
-/// the base's: they are what it was trained with.
+/// Merges an adapter into its base and writes a complete Hugging Face model: weights (and their index),
+/// config.json, generation_config.json, tokenizer files and chat template. Tokenizer files that lie beside
+/// the adapter go before the base's: they are what it was trained with.
 ///
-/// Maths:   per tensor as peft::AdapterMerge, in fp32, rounded once to the base's dtype; all else is copied byte for
+/// Maths:   per tensor as peft::AdapterMerge, in fp32, rounded once to the base's dtype; all else is copied
+/// byte for
 ///          byte.
-/// Memory:  one tensor of the base and what its merge takes, whatever the size of the model (files are mapped).
-/// Atomic:  written into "TARGET.partial", every file synced, read back and compared, then renamed: TARGET is the old
+/// Memory:  one tensor of the base and what its merge takes, whatever the size of the model (files are
+/// mapped). Atomic:  written into "TARGET.partial", every file synced, read back and compared, then renamed:
+/// TARGET is the old
 ///          folder or the new one, and whole. One process writes a target at a time.
-/// Throws:  ConfigError if the target exists (without overwrite), is no model's folder (with it), or lies around the
+/// Throws:  ConfigError if the target exists (without overwrite), is no model's folder (with it), or lies
+/// around the
 ///          base or the adapter, or if another process is at it; NotSupported for a quantised base;
-///          CheckpointError where files do not fit together, space is short (with both numbers), or what was read
-///          back is not what was written; FileError from the disk.
+///          CheckpointError where files do not fit together, space is short (with both numbers), or what was
+///          read back is not what was written; FileError from the disk.
 APUS_API MergeReport merge_adapter(const MergeOptions& options, Logger& logger);
+
+/// What was merged, in two lines for people; the last is the folder.
+APUS_API std::string merge_text(const MergeReport& report);
 
 }  // namespace apus::checkpoint
