@@ -10,6 +10,7 @@
 #include "cli/data_command.h"
 #include "cli/env_command.h"
 #include "cli/error_text.h"
+#include "cli/merge_command.h"
 #include "cli/output.h"
 #include "cli/plan_command.h"
 #include "cli/training_run.h"
@@ -54,8 +55,9 @@ std::vector<Command> commands() {
             run_plan, plan_flags},
            {"env", "GPUs, driver, processors, memory, limits and variables of this machine.", run_env, env_flags},
            {"infer", "Answers.", nullptr, infer_flags},
-           {"merge", "Puts an adapter into its base.", nullptr, nullptr},
-           {"export", "Merges or converts.", nullptr, nullptr},
+           {"merge", "Puts an adapter into its base: a complete model, apus merge --adapters CHECKPOINT", run_merge,
+            merge_flags},
+           {"export", "The same as `apus merge`, with --merge_lora true.", run_export, export_flags},
            {"megatron", "Training under Megatron's flag names.", nullptr, nullptr}}) {
     all.push_back(std::move(command));
   }
