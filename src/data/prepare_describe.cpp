@@ -89,6 +89,7 @@ std::string describe_first_row(const SftDataset& dataset, const Tokenizer& token
   std::string text = "first row (" + dataset.place_text(0) + ")";
   if (!dataset.origin().note.empty()) text += ", " + dataset.origin().note;
   text += "\n" + describe_labels("", row.input_ids, labels, tokenizer);
+  if (!row.channel.empty()) text += "\n[CHANNEL] " + row.channel;
   return weights.empty() ? text : text + "\n[WEIGHTS] [" + weight_runs(weights) + "]";
 }
 

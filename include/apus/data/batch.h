@@ -31,10 +31,10 @@ struct APUS_API Batch {
   /// fp32 [2P] what the reference says of each answer, by target_sequences_M; undefined: nobody computed it
   /// ahead (train::ReferencedDataset does).
   at::Tensor reference_log_probs_S;
-  int64_t pairs = 0;                            ///< DPO: P; SFT: 0
-  int64_t rows = 0;                             ///< rows in this micro-batch (pairs in DPO); 0 = empty
-  std::vector<int64_t> ordinals;                ///< [rows] places in the prepared dataset, for reports
-  std::vector<RowPlace> origins;                ///< [rows] where each came from, for messages
+  int64_t pairs = 0;              ///< DPO: P; SFT: 0
+  int64_t rows = 0;               ///< rows in this micro-batch (pairs in DPO); 0 = empty
+  std::vector<int64_t> ordinals;  ///< [rows] places in the prepared dataset, for reports
+  std::vector<RowPlace> origins;  ///< [rows] where each came from, for messages
   /// [rows] how many rows stand before each in the epoch's order: the coordinate of its random numbers
   /// (SampleCoordinate::ordinal), whatever the world, packs and balance. Filled by the loader, else empty.
   std::vector<int64_t> places;

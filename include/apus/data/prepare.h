@@ -108,7 +108,8 @@ APUS_API std::shared_ptr<const SftDataset> prepare_token_rows(const TokenRowsPre
 /// with "[-100 * n]" for tokens that are not trained, and which rule made tokens of it.
 APUS_API std::string describe_first_pair(const DpoDataset& dataset, const Tokenizer& tokenizer);
 
-/// The first row in the same way; where tokens weigh something else than 1, runs of equal weight follow.
+/// The first row in the same way; its channel follows if it has one, and runs of equal weight where tokens
+/// weigh something else than 1.
 APUS_API std::string describe_first_row(const SftDataset& dataset, const Tokenizer& tokenizer);
 
 }  // namespace apus::data

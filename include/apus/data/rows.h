@@ -56,8 +56,8 @@ struct APUS_API SftRow {
   /// What each token counts in the loss: as long as labels, 0 where nothing is trained; empty = every trained
   /// token weighs 1.
   std::vector<float> weights = {};
-  /// Which part of a mixture the row belongs to (its key `channel`): its loss is shown by itself, too. Empty =
-  /// none.
+  /// Which part of a mixture the row belongs to (its key `channel`): its loss is shown by itself, too. Empty
+  /// = none.
   std::string channel = {};
   RowPlace place = {};
 

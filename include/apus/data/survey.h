@@ -35,9 +35,8 @@ struct FileCounts {
   int64_t dropped = 0;
 };
 
-/// The counts of each file. A dataset that does not know how many rows were read (DatasetOrigin::rows_read) has
-/// its files looked through once more.
-/// Throws:  as RowStream, then.
+/// The counts of each file. A dataset that does not know how many rows were read (DatasetOrigin::rows_read)
+/// has its files looked through once more. Throws:  as RowStream, then.
 APUS_API std::vector<FileCounts> count_files(const Dataset& dataset, const RowReadOptions& options);
 
 /// The same where no row can be used: every row counts as dropped.

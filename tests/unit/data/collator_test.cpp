@@ -207,5 +207,19 @@ TEST(Collator, PadsWithThePadTokenElseEosElseZero) {
   EXPECT_EQ(padding_id(folder), 4);
 }
 
+TEST(Collator, CarriesChannelsAndOriginsOfItsRows) {
+  std::vector<SftRow> rows = {{.input_ids = {1, 2}, .labels = {1, 2}, .channel = "code", .place = {0, 3}},
+                              {.input_ids = {3}, .labels = {3}, .place = {1, 9}}};
+  const Batch batch = collate_sft(rows, Values{4, 5}, {});
+  EXPECT_EQ(batch.channels, (std::vector<std::string>{"code", ""}));
+  EXPECT_EQ(batch.origins, (std::vector<RowPlace>{{0, 3}, {1, 9}}));
+  rows[0].channel.clear();
+  EXPECT_TRUE(collate_sft(rows, Values{4, 5}, {}).channels.empty()) << "no row has one";
+  EXPECT_TRUE(collate_sft({}, Values{}, {}).channels.empty());
+  std::vector<DpoRow> pairs = {make_pair(2, 1, 1)};
+  pairs[0].place = {0, 8};
+  EXPECT_EQ(collate_dpo(pairs, Values{0}, {}).origins, (std::vector<RowPlace>{{0, 8}}));
+}
+
 }  // namespace
 }  // namespace apus::data

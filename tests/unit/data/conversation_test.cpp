@@ -57,6 +57,17 @@ TEST(MakeConversation, EveryShapeOfOneExchangeGivesTheSameMessages) {
             kTranslate);
 }
 
+TEST(MakeConversation, ChannelsAreTextsOrWholeNumbers) {
+  EXPECT_EQ(made(R"({"query": "a", "response": "b", "channel": "code"})").channel, "code");
+  EXPECT_EQ(made(R"({"text": "a", "channel": 3})").channel, "3");
+  EXPECT_EQ(made(R"({"text": "a", "channel": null})").channel, "");
+  EXPECT_EQ(made(R"({"text": "a"})").channel, "");
+  EXPECT_EQ(code_of(R"({"text": "a", "channel": 1.5})"), "bad_channel");
+  EXPECT_EQ(code_of(R"({"text": "a", "channel": {}})"), "bad_channel");
+  EXPECT_EQ(code_of(R"({"text": "a", "channel": ")" + std::string(101, 'x') + "\"}"), "bad_channel");
+  EXPECT_EQ(made(R"({"text": "a", "channel": ")" + std::string(100, 'x') + "\"}").channel.size(), 100u);
+}
+
 TEST(MakeConversation, HistoryAndSystemGoFirst) {
   EXPECT_EQ(messages_of(R"({"system": "Be terse.", "query": "Weather?", "response": "Sunny",
                             "history": [["Hi", "Hello"]]})"),

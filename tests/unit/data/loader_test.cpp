@@ -268,5 +268,15 @@ TEST(Loader, RefusesOptionsThatDoNotFit) {
   EXPECT_THROW(Loader(dataset, Sampler({.rows = kRows}), StepPlan({.rows = 3}), {}), ConfigError);
 }
 
+TEST(Loader, BatchesSayInWhichEpochTheyStand) {
+  const auto dataset = std::make_shared<const ProbeDataset>(kRows);
+  Loader loader = make_loader(dataset, {.workers = 2});
+  for (int64_t step = 0; step < 7; ++step) {
+    const StepBatches batches = loader.next();
+    for (const Batch& batch : batches.micro_batches) EXPECT_EQ(batch.epoch, batches.epoch);
+  }
+  EXPECT_EQ(loader.cursor().epoch, 2) << "three steps an epoch: the border was crossed";
+}
+
 }  // namespace
 }  // namespace apus::data

@@ -194,5 +194,23 @@ TEST(Packing, RefusesOptionsThatDoNotFit) {
   EXPECT_NE(refused({.packing_length = 8, .window = 0}).find("window is 0"), std::string::npos);
 }
 
+TEST(Packing, EveryRowKeepsItsChannel) {
+  std::vector<SftRow> rows;
+  for (const char* channel : {"a", "b", "", "a"})
+    rows.push_back({.input_ids = {1, 2}, .labels = {1, 2}, .channel = channel});
+  const auto texts = std::make_shared<SftDataset>(std::move(rows));
+  EXPECT_EQ(texts->origin().channels, (std::vector<std::string>{"a", "b"}));
+  const auto packed =
+      std::make_shared<PackedDataset>(texts, PackingOptions{.packing_length = 4, .shuffle = false});
+  EXPECT_EQ(packed->origin().channels, texts->origin().channels);
+  ASSERT_EQ(packed->size(), 2);
+  const Batch batch = packed->collate(Values{0, 1}, {.layout = BatchLayout::kPacked});
+  std::vector<std::string> wanted;
+  for (const int64_t ordinal : batch.ordinals) wanted.push_back(texts->row(ordinal).channel);
+  EXPECT_EQ(batch.channels, wanted);
+  const DatasetSplit split = split_dataset(packed, {.ratio = 0.5});
+  EXPECT_EQ(split.train->origin().channels, texts->origin().channels);
+}
+
 }  // namespace
 }  // namespace apus::data

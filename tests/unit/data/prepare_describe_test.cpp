@@ -90,6 +90,10 @@ TEST(DescribeFirstRow, ShowsLabelsAndWeightsAsRuns) {
   EXPECT_EQ(describe_first_row(SftDataset({row}, {.files = {"a.jsonl"}, .note = "a rule"}), tokenizer()),
             plain + "\n[WEIGHTS] [0 * " + std::to_string(prompt) + ", 0.5 * " +
                 std::to_string(size - prompt) + "]");
+  row.weights.clear();
+  row.channel = "code";
+  EXPECT_EQ(describe_first_row(SftDataset({row}, {.files = {"a.jsonl"}, .note = "a rule"}), tokenizer()),
+            plain + "\n[CHANNEL] code");
 }
 
 TEST(DescribeFirstRow, TheFirstTokenIsNeverTrained) {

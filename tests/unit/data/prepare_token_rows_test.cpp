@@ -25,6 +25,28 @@ TEST_F(PrepareTokenRows, ReadsIdsAndLabels) {
   EXPECT_EQ(dataset->origin().report.summary(), "rows: 2 read = 2 trained whole + 0 truncated + 0 dropped");
 }
 
+TEST_F(PrepareTokenRows, KeepsChannelsAndTheirNames) {
+  const std::string path = write("a.jsonl", R"({"input_ids": [1, 2], "labels": [1, 2], "channel": "maths"})"
+                                            "\n"
+                                            R"({"input_ids": [1, 2], "labels": [1, 2]})"
+                                            "\n"
+                                            R"({"input_ids": [1, 2], "labels": [1, 2], "channel": 7})"
+                                            "\n"
+                                            R"({"input_ids": [1, 2], "labels": [1, 2], "channel": ["x"]})");
+  TokenRowsPrepareOptions options{.read = {.files = {path}, .cache_folder = folder() / "cache"}};
+  for (const char* which : {"prepared", "from the cache"}) {
+    const auto dataset = prepared(options);
+    ASSERT_EQ(dataset->size(), 3) << which;
+    EXPECT_EQ(dataset->row(0).channel, "maths") << which;
+    EXPECT_EQ(dataset->row(1).channel, "") << which;
+    EXPECT_EQ(dataset->row(2).channel, "7") << which;
+    EXPECT_EQ(dataset->origin().channels, (std::vector<std::string>{"7", "maths"})) << which;
+    EXPECT_EQ(dataset->origin().rows_read, (std::vector<int64_t>{4})) << which;
+    EXPECT_EQ(dataset->origin().report.counts_by_code(),
+              (std::map<std::string, int64_t>{{"bad_channel", 1}}));
+  }
+}
+
 TEST_F(PrepareTokenRows, GivesTheReasonOfEachBadRow) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{", "broken JSON: column 2"},

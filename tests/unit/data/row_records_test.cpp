@@ -19,6 +19,7 @@ void expect_same(const SftRow& row) {
   EXPECT_EQ(back.input_ids, row.input_ids);
   EXPECT_EQ(back.labels, row.labels);
   EXPECT_EQ(back.weights, row.weights);
+  EXPECT_EQ(back.channel, row.channel);
 }
 
 TEST(RowRecords, TextsComeBackAsTheyWere) {
@@ -27,6 +28,19 @@ TEST(RowRecords, TextsComeBackAsTheyWere) {
   expect_same({{1, 2, 3, 4}, {-100, 7, 3, -100}});
   expect_same({{1, 2, 2}, {9, 8, 7}});
   expect_same({{0, 151'645, 2'147'483'647}, {-100, 151'645, 0}, {0.0f, 0.25f, 3.0f}});
+}
+
+TEST(RowRecords, ChannelsComeBackWhateverTheirLength) {
+  for (const std::string channel : {"a", "code", "maths", "a longer \u00fc name"}) {
+    SftRow row{.input_ids = {1, 2}, .labels = {-100, 2}, .channel = channel};
+    expect_same(row);
+    row.weights = {0.0f, 0.5f};
+    expect_same(row);
+  }
+  SftRow row{.input_ids = {1, 2}, .labels = {-100, 2}, .channel = "code"};
+  std::vector<uint32_t> words = record_of(row);
+  words.pop_back();
+  EXPECT_FALSE(read_record(words, row)) << "a channel that is cut short";
 }
 
 TEST(RowRecords, LabelsThatFollowTheIdsTakeAWordARun) {

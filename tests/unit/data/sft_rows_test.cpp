@@ -249,5 +249,19 @@ TEST(SftEncoder, NotesACallWhoseNameStandsElsewhereThanInItsTurn) {
   EXPECT_FALSE(notes.leaves_tools_out);
 }
 
+TEST(SftEncoder, RowsKeepTheirChannelUnderEveryShape) {
+  const SftEncoder chat(folder_with(kPlain), {});
+  EXPECT_EQ(chat.encode_line(R"({"query": "a", "response": "b", "channel": "code"})").channel, "code");
+  EXPECT_EQ(chat.encode_line(R"({"text": "a", "channel": "web"})").channel, "web");
+  EXPECT_EQ(chat.encode_line(R"({"text": "a"})").channel, "");
+  const SftEncoder texts(folder_with({}), {.task = SftTask::kPretrain});
+  EXPECT_EQ(
+      texts.encode_line(R"({"messages": [{"role": "assistant", "content": "x"}], "channel": 5})").channel,
+      "5");
+  const SftEncoder renamed(
+      folder_with({}), {.task = SftTask::kPretrain, .columns = ColumnMap::parse(R"({"source": "channel"})")});
+  EXPECT_EQ(renamed.encode_line(R"({"text": "a", "source": "books"})").channel, "books");
+}
+
 }  // namespace
 }  // namespace apus::data

@@ -173,6 +173,8 @@ TEST(Survey, CountsTheRowsOfEachFile) {
             (std::vector<int64_t>{2, 1, 0, 1}));
   EXPECT_EQ((std::vector<int64_t>{counts[1].read, counts[1].whole, counts[1].truncated, counts[1].dropped}),
             (std::vector<int64_t>{3, 1, 1, 1}));
+  std::filesystem::remove(a);
+  EXPECT_EQ(count_files(*dataset, options.read).at(0).read, 2) << "the files are not read again";
   const DatasetSplit split = split_dataset(dataset, {.ratio = 0.4, .seed = 1});
   const std::vector<FileCounts> parts = counts_of_part(counts, *split.train);
   int64_t held_out = 0;
