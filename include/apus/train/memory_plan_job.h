@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ namespace apus::nn {
 class CausalLm;
 }
 namespace apus::data {
-class Dataset;
+struct RowLengths;
 }
 
 namespace apus::train {
@@ -33,6 +34,8 @@ struct APUS_API PlanContext {
   std::optional<RowProfile> rows = {};
   /// The card that seconds are estimated for, and that must hold the plan.
   std::optional<Card> card = {};
+  /// Bytes that a rank may use where no card is named: see host_share_bytes. Absent = unknown.
+  std::optional<int64_t> device_bytes = {};
   Cluster cluster = {};
 };
 
@@ -44,19 +47,33 @@ struct APUS_API JobPlan {
   /// Where a card is named.
   std::optional<Card> card;
   Cluster cluster;
+  /// What a rank may use: the card's memory, or PlanContext::device_bytes.
+  std::optional<int64_t> device_bytes;
   std::optional<StepTime> time;
 };
 
 /// The plan of a job, from its options and the model's config.json alone: neither weights nor data are read.
-/// gradient_checkpointing left out means: the cheapest recompute that fits the card, or block without one.
-/// Throws:  as resolve_job; ConfigError if the folder has no config.json; NotSupported for an unknown model.
+/// gradient_checkpointing left out means: the cheapest recompute that fits what a rank may use, or block
+/// where that is unknown; true and false force block and none. The input's engine options have what was
+/// chosen. Throws:  as resolve_job; ConfigError if the folder has no config.json; NotSupported for an unknown
+/// model.
 APUS_API JobPlan plan_job(const JobOptions& options, const PlanContext& context);
 
-/// The same as an input to plan_memory, for a model that exists already (its adapter on, and made trainable).
-APUS_API PlanInput plan_input(const JobOptions& options, const PlanContext& context, nn::CausalLm& model);
+/// The same for a model that exists already, its adapter on, or made trainable; `config_json` is that of its
+/// folder. Options are resolved ones.
+APUS_API JobPlan plan_job(const JobOptions& options, const PlanContext& context, nn::CausalLm& model,
+                          const std::string& config_json);
 
-/// Lengths of a dataset's rows, for PlanContext::rows.
-APUS_API RowProfile profile_rows(const data::Dataset& dataset, const JobOptions& options);
+/// A host rank's share of the memory that is free now, within the control group's limit; mapped weights,
+/// which all ranks of the host share, count once. Throws: FileError if /proc/meminfo cannot be read.
+APUS_API int64_t host_share_bytes(int local_ranks, int64_t mapped_bytes);
+/// The same from the texts of /proc/meminfo, memory.max and memory.current (empty: there is no limit).
+APUS_API int64_t parse_host_share(const std::string& meminfo, const std::string& limit,
+                                  const std::string& used, int local_ranks, int64_t mapped_bytes);
+
+/// Lengths of a dataset's rows, as data::measure_rows gives them, for PlanContext::rows.
+/// Throws:  ConfigError without rows.
+APUS_API RowProfile profile_rows(std::span<const data::RowLengths> rows);
 
 /// The plan as a table: a line a term, the peak of each phase, whether it fits.
 APUS_API std::string to_text(const JobPlan& plan);

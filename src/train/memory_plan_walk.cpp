@@ -1,0 +1,340 @@
+#include "train/memory_plan_walk.h"
+
+#include <algorithm>
+
+#include "apus/base/error.h"
+#include "apus/memory/param_group.h"
+
+namespace apus::train {
+namespace {
+
+using parallel::Recompute;
+using Pass = GatherWalk::Pass;
+
+int64_t size_of(at::ScalarType dtype) {
+  return static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+BatchSizes batch_of(const RowProfile& rows, int64_t micro_batch_rows) {
+  const int64_t tokens = rows.packed ? rows.longest_row : rows.sequences * rows.longest;
+  return {.sequences = micro_batch_rows * rows.sequences,
+          .tokens = micro_batch_rows * tokens,
+          .targets = micro_batch_rows * rows.longest_trained,
+          .packed = rows.packed};
+}
+
+/// Without adapters, frozen.
+ModelShape plain_copy(ModelShape model) {
+  for (UnitShape& unit : model.units) {
+    std::erase_if(unit.parameters, [](const ParameterShape& parameter) {
+      return parameter.name.find(".lora_") != std::string::npos;
+    });
+    for (ParameterShape& parameter : unit.parameters) parameter.trainable = false;
+  }
+  return model;
+}
+
+bool trains(const UnitShape& unit) {
+  return std::ranges::any_of(unit.parameters,
+                             [](const ParameterShape& parameter) { return parameter.trainable; });
+}
+
+int shard_ranks(const PlanInput& input) {
+  const int replicas = input.engine.policy.replicate;
+  APUS_CHECK(replicas >= 1 && input.world >= replicas && input.world % replicas == 0, ConfigError, "policy ",
+             input.engine.policy.name, " keeps ", replicas, " copies, which do not divide the ", input.world,
+             " ranks");
+  input.engine.policy.check(input.world / replicas, replicas);
+  return input.world / replicas;
+}
+
+PlanInput checked(const PlanInput& input) {
+  APUS_CHECK(input.model.units.size() >= 3 && input.model.hidden_size > 0 && input.model.vocab_size > 0,
+             ConfigError, "a plan needs the model's sizes: embedding, at least one block, head");
+  APUS_CHECK(input.rows.longest > 0 && input.micro_batch_rows > 0 && input.accumulation > 0, ConfigError,
+             "a plan needs rows: the longest has ", input.rows.longest, " tokens, a micro-batch ",
+             input.micro_batch_rows, " rows, a step ", input.accumulation, " micro-batches");
+  return input;
+}
+
+}  // namespace
+
+PlanWalk::PlanWalk(const PlanInput& input)
+    : input_(checked(input)),
+      ranks_(shard_ranks(input_)),
+      placed_(place_model(input_, ranks_)),
+      reference_(place_reference(input_, ranks_)),
+      reference_model_(plain_copy(input_.model)),
+      gradients_(input_, placed_, ranks_, ledger_),
+      gather_(input_, placed_, ranks_, ledger_),
+      reference_gather_(input_, reference_, ranks_, ledger_),
+      batch_(batch_of(input_.rows, input_.micro_batch_rows)) {
+  cost_blocks();
+}
+
+std::vector<PhasePlan> PlanWalk::run() {
+  load();
+  ledger_.begin(PlanPhase::kStep);
+  step();
+  step();  // what the first one left (slots, whole gradients) is there now
+  end_phase();
+  update();
+  if (input_.eval_batch_rows > 0) evaluate();
+  save();
+  return phases_;
+}
+
+void PlanWalk::end_phase() {
+  phases_.push_back(ledger_.phase());
+}
+
+parallel::Recompute PlanWalk::recompute_of(size_t block) const {
+  const auto& chosen = input_.engine.recompute_blocks;
+  if (!chosen) return input_.engine.recompute;
+  const bool in = std::ranges::find(*chosen, static_cast<int64_t>(block)) != chosen->end();
+  return in ? input_.engine.recompute : Recompute::kNone;
+}
+
+PassSizes PlanWalk::pass_sizes(const BatchSizes& batch, bool input_needs_grad) const {
+  at::ScalarType adapter = input_.engine.compute_dtype.value_or(input_.dtype);
+  if (!input_.engine.compute_dtype) {
+    for (const ParameterShape& parameter : input_.model.units[1].parameters) {
+      if (parameter.name.find(".lora_A.") != std::string::npos) adapter = parameter.dtype;
+    }
+  }
+  return {.batch = batch,
+          .dtype = input_.dtype,
+          .adapter_dtype = adapter,
+          .hidden_size = input_.model.hidden_size,
+          .attention_heads = input_.model.attention_heads,
+          .input_needs_grad = input_needs_grad};
+}
+
+void PlanWalk::cost_blocks() {
+  const std::vector<UnitShape>& units = input_.model.units;
+  bool needs = trains(units.front());
+  for (size_t unit = 1; unit + 1 < units.size(); ++unit) {
+    const Recompute recompute = recompute_of(unit - 1);
+    needs_grad_.push_back(needs);
+    costs_.push_back(block_cost(units[unit], pass_sizes(batch_, needs),
+                                recompute == Recompute::kBlock ? Recompute::kNone : recompute));
+    needs = needs || costs_.back().trains;
+  }
+  needs_grad_.push_back(needs);
+  head_ = head_cost(units.back(), pass_sizes(batch_, needs), input_.model.vocab_size,
+                    input_.engine.head_chunk_tokens);
+}
+
+int64_t PlanWalk::hidden_bytes(const BatchSizes& batch) const {
+  return batch.tokens * input_.model.hidden_size * size_of(input_.dtype);
+}
+
+/// Ids and positions, targets with their rows and sequences, of all micro-batches of a step and those that
+/// are made ahead; and one pass's rotary tables.
+int64_t PlanWalk::batch_bytes() const {
+  constexpr int64_t kHeadDim = 128;
+  const int64_t one = batch_.tokens * 16 + batch_.targets * 24;
+  return (input_.accumulation + input_.batches_ahead) * one +
+         2 * batch_.tokens * kHeadDim * size_of(input_.dtype);
+}
+
+int64_t PlanWalk::mapped_bytes() const {
+  const bool mapped = input_.device == PlanDevice::kHost && input_.mapped_weights;
+  return mapped ? placed_.frozen_bytes : 0;
+}
+
+/// Groups take their values from the leaves one after another; where these are no mappings, they exist first.
+void PlanWalk::load() {
+  ledger_.begin(PlanPhase::kLoad);
+  const bool mapped = input_.mapped_weights;
+  const bool counts_frozen = input_.device == PlanDevice::kCard || !mapped;
+  if (counts_frozen) ledger_.hold(PlanTerm::kFrozen, placed_.frozen_bytes);
+  ledger_.hold(PlanTerm::kReference, placed_.frozen_adapter_bytes);
+  int64_t leaves = 0, frozen_leaves = 0;
+  for (const GroupSize& group : placed_.groups) leaves += mapped ? 0 : group.elements * group.source_size;
+  if (!mapped && placed_.frozen_shard_bytes > 0) frozen_leaves = placed_.frozen_shard_bytes * ranks_;
+  ledger_.hold(PlanTerm::kTrainable, leaves);
+  ledger_.hold(PlanTerm::kFrozen, frozen_leaves);
+  for (const GroupSize& group : placed_.groups) {
+    const int64_t updated = input_.engine.policy.opt_shard ? group.elements / ranks_ : group.elements;
+    ledger_.hold(PlanTerm::kTrainable, group.sharded ? group.bytes() / ranks_ : group.bytes());
+    ledger_.hold(PlanTerm::kOptimizer, updated * (group.size < 4 ? 12 : 8));
+    const int64_t piece = std::min(group.elements, memory::ParamGroup::kPieceElements);
+    ledger_.spike(PlanTerm::kTrainable, piece * group.source_size);
+    if (!mapped) ledger_.drop(PlanTerm::kTrainable, group.elements * group.source_size);
+  }
+  for (size_t unit = 0; unit < placed_.unit_bytes.size() && placed_.frozen_shard_bytes > 0; ++unit) {
+    int64_t bytes = placed_.unit_bytes[unit];
+    for (const GroupSize& group : placed_.groups) {
+      if (group.sharded && group.first_unit == unit) bytes -= group.bytes();
+    }
+    ledger_.hold(PlanTerm::kFrozen, bytes / ranks_);
+    if (!mapped) ledger_.drop(PlanTerm::kFrozen, bytes);
+  }
+  if (input_.reference == PlanReference::kSecondModel) {
+    if (counts_frozen) ledger_.hold(PlanTerm::kReference, reference_.frozen_bytes);
+    if (!mapped) ledger_.spike(PlanTerm::kReference, reference_.frozen_shard_bytes * ranks_);
+    ledger_.hold(PlanTerm::kReference, reference_.frozen_shard_bytes);
+  }
+  end_phase();
+}
+
+void PlanWalk::step() {
+  const Held batches(ledger_, PlanTerm::kBatches, batch_bytes());
+  if (input_.accumulation > 1) micro_batch(false);
+  if (input_.accumulation > 2) micro_batch(false);
+  micro_batch(true);
+  gather_.reset();
+  gradients_.reset();
+}
+
+void PlanWalk::micro_batch(bool last) {
+  reference_pass(batch_);
+  forward();
+  backward(last);
+}
+
+void PlanWalk::reference_pass(const BatchSizes& batch) {
+  if (input_.reference == PlanReference::kSameModel) plain_pass(batch, input_.model, gather_);
+  if (input_.reference == PlanReference::kSecondModel) plain_pass(batch, reference_model_, reference_gather_);
+}
+
+/// A pass without tape: two blocks' hidden rows, and what runs.
+void PlanWalk::plain_pass(const BatchSizes& batch, const ModelShape& model, GatherWalk& gather) {
+  const PassSizes pass = pass_sizes(batch, false);
+  const Held hidden(ledger_, PlanTerm::kActivations, hidden_bytes(batch));
+  gather.begin(0, Pass::kPlain);
+  gather.end(0, Pass::kPlain);
+  const size_t head = model.units.size() - 1;
+  for (size_t unit = 1; unit < head; ++unit) {
+    gather.begin(unit, Pass::kPlain);
+    ledger_.spike(PlanTerm::kActivations, block_cost(model.units[unit], pass, Recompute::kNone).plain);
+    gather.end(unit, Pass::kPlain);
+  }
+  gather.begin(head, Pass::kPlain);
+  ledger_.spike(PlanTerm::kHead,
+                head_cost(model.units[head], pass, model.vocab_size, input_.engine.head_chunk_tokens).plain);
+  gather.end(head, Pass::kPlain);
+}
+
+void PlanWalk::hold_hidden(int64_t rows) {
+  ledger_.hold(PlanTerm::kActivations, rows * hidden_bytes(batch_));
+  hidden_ += rows;
+}
+
+void PlanWalk::forward() {
+  const size_t head = input_.model.units.size() - 1;
+  const Pass embedding = trains(input_.model.units.front()) ? Pass::kTaped : Pass::kPlain;
+  gather_.begin(0, embedding);
+  hold_hidden(1);
+  gather_.end(0, embedding);
+  for (size_t unit = 1; unit < head; ++unit) {
+    const BlockCost& cost = costs_[unit - 1];
+    const bool needs = needs_grad_[unit - 1];
+    const bool records = needs || cost.trains;
+    const bool again = recompute_of(unit - 1) == Recompute::kBlock;
+    const Pass pass = records ? Pass::kTaped : Pass::kPlain;
+    gather_.begin(unit, pass);
+    ledger_.spike(PlanTerm::kActivations, records && !again ? cost.recording : cost.plain);
+    if (records) {
+      hold_hidden(1);
+      if (!again) ledger_.hold(PlanTerm::kActivations, cost.kept);
+      recorded_.push_back({unit, &cost, again, needs});
+    }
+    gather_.end(unit, pass);
+  }
+  gather_.begin(head, Pass::kTaped);
+  ledger_.spike(PlanTerm::kHead, head_.recording);
+  ledger_.hold(PlanTerm::kHead, head_.kept);
+  gather_.end(head, Pass::kTaped);
+  // Nobody keeps the last block's output if its input alone is kept.
+  if (recorded_.empty() || recorded_.back().again) hold_hidden(-1);
+}
+
+void PlanWalk::backward(bool last) {
+  const size_t head = input_.model.units.size() - 1;
+  gradients_.begin_backward(last);
+  gather_.begin(head, Pass::kBackward);
+  ledger_.spike(PlanTerm::kHead, head_.backward - head_.kept);
+  gather_.end(head, Pass::kBackward);
+  ledger_.drop(PlanTerm::kHead, head_.kept);
+  gradients_.add(head, head_.gradients);
+  hold_hidden(1);  // the gradient of the last block's output
+  for (; !recorded_.empty(); recorded_.pop_back()) block_backward(recorded_.back());
+  const UnitShape& embedding = input_.model.units.front();
+  if (trains(embedding)) {
+    int64_t elements = 0;
+    for (const ParameterShape& parameter : embedding.parameters) elements += parameter.numel();
+    gather_.begin(0, Pass::kBackward);
+    gradients_.add(0, elements * size_of(input_.dtype));
+    gather_.end(0, Pass::kBackward);
+  }
+  hold_hidden(-hidden_);
+  gradients_.finish_backward(last);
+}
+
+/// The gradient of its output is there; that of its input replaces it.
+void PlanWalk::block_backward(const Recorded& recorded) {
+  const BlockCost& cost = *recorded.cost;
+  gather_.begin(recorded.unit, Pass::kBackward);
+  if (recorded.again) {
+    ledger_.spike(PlanTerm::kActivations, cost.recording);
+    ledger_.hold(PlanTerm::kActivations, cost.kept);
+    hold_hidden(1);
+  }
+  for (const BackwardMoment& moment : cost.backward) {
+    ledger_.hold(PlanTerm::kActivations, moment.activations - cost.kept);
+    ledger_.spike(PlanTerm::kGradients, moment.gradients);
+    ledger_.drop(PlanTerm::kActivations, moment.activations - cost.kept);
+  }
+  ledger_.drop(PlanTerm::kActivations, cost.kept);
+  hold_hidden(recorded.again ? -2 : -1);
+  gather_.end(recorded.unit, Pass::kBackward);
+  gradients_.add(recorded.unit, cost.gradients);
+}
+
+/// From the reduced gradients to the next step's parameters.
+void PlanWalk::update() {
+  const Held batches(ledger_, PlanTerm::kBatches, batch_bytes());
+  const bool gloo = input_.device == PlanDevice::kHost && ranks_ > 1;
+  ledger_.begin(PlanPhase::kUpdate);
+  gradients_.hold_step();
+  int64_t copies = 0, largest = 0, largest_update = 0;
+  for (const GroupSize& group : placed_.groups) {
+    const bool whole = !input_.engine.policy.opt_shard;
+    largest_update = std::max(largest_update, whole ? group.elements : group.elements / ranks_);
+    if (group.sharded || whole || !gloo) continue;
+    copies += group.bytes() / ranks_;
+    largest = std::max(largest, group.bytes());
+  }
+  if (gradients_.grad_size() < 4) ledger_.spike(PlanTerm::kOptimizer, 4 * largest_update);
+  // Gloo copies the own ranges as the gathers start, and receives two at a time.
+  ledger_.spike(PlanTerm::kReduction, copies + (placed_.groups.size() > 1 ? 2 : 1) * largest);
+  gradients_.reset();
+  end_phase();
+}
+
+void PlanWalk::evaluate() {
+  ledger_.begin(PlanPhase::kEvaluation);
+  const BatchSizes batch = batch_of(input_.rows, input_.eval_batch_rows);
+  reference_pass(batch);
+  plain_pass(batch, input_.model, gather_);
+  end_phase();
+}
+
+/// Masters in fp32, gathered where they are cut over the ranks.
+void PlanWalk::save() {
+  ledger_.begin(PlanPhase::kSave);
+  const bool gloo = input_.device == PlanDevice::kHost && ranks_ > 1;
+  int64_t gathered = 0;
+  for (const GroupSize& group : placed_.groups) {
+    if ((!group.sharded && group.size == 4) || !input_.engine.policy.opt_shard) continue;
+    ledger_.hold(PlanTerm::kSaving, 4 * group.elements);
+    if (gloo) ledger_.spike(PlanTerm::kReduction, 4 * group.elements);
+    gathered += 4 * group.elements;
+  }
+  ledger_.drop(PlanTerm::kSaving, gathered);
+  end_phase();
+}
+
+}  // namespace apus::train

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "train/memory_plan_engine.h"
+#include "train/memory_plan_groups.h"
+#include "train/memory_plan_ledger.h"
+#include "train/memory_plan_tape.h"
+
+namespace apus::train {
+
+/// One pass over plan_memory's phases.
+class PlanWalk final {
+ public:
+  explicit PlanWalk(const PlanInput& input);
+
+  /// Walks all phases; called once.
+  std::vector<PhasePlan> run();
+  int64_t mapped_bytes() const;
+
+ private:
+  /// A unit that waits for its backward.
+  struct Recorded {
+    size_t unit = 0;
+    const BlockCost* cost = nullptr;
+    bool again = false;       // its forward runs again
+    bool input_grad = false;  // it returns a gradient
+  };
+
+  void load();
+  void step();
+  void micro_batch(bool last);
+  void update();
+  void evaluate();
+  void save();
+  void end_phase();
+
+  void reference_pass(const BatchSizes& batch);
+  void plain_pass(const BatchSizes& batch, const ModelShape& model, GatherWalk& gather);
+  void forward();
+  void backward(bool last);
+  void block_backward(const Recorded& recorded);
+  void cost_blocks();
+  void hold_hidden(int64_t rows);
+  PassSizes pass_sizes(const BatchSizes& batch, bool input_needs_grad) const;
+  parallel::Recompute recompute_of(size_t block) const;
+  int64_t hidden_bytes(const BatchSizes& batch) const;
+  int64_t batch_bytes() const;
+
+  PlanInput input_;
+  int ranks_;
+  PlacedModel placed_, reference_;
+  ModelShape reference_model_;
+  MemoryLedger ledger_;
+  GradientWalk gradients_;
+  GatherWalk gather_, reference_gather_;
+  BatchSizes batch_;
+  std::vector<BlockCost> costs_;
+  std::vector<char> needs_grad_;  // of each block's input; the head's behind them
+  HeadCost head_;
+  std::vector<Recorded> recorded_;
+  int64_t hidden_ = 0;  // [T, D] that are held
+  std::vector<PhasePlan> phases_;
+};
+
+}  // namespace apus::train
