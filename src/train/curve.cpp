@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
 #include <cmath>
 #include <cstdio>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "apus/base/file.h"
 #include "train/curve_series.h"
@@ -28,36 +31,71 @@ std::vector<PanelKeys> panel_keys() {
   return {{"loss", {"loss", "eval_loss"}}, {"reward margins", {"rewards/margins", "eval_rewards/margins"}}};
 }
 
-/// The number of a key, NaN where the log has null (JSON has no NaN), nothing where it has none.
-std::optional<double> number_of(const nlohmann::json& record, const char* key) {
-  const auto found = record.find(key);
-  if (found == record.end()) return std::nullopt;
-  if (found->is_null()) return std::nan("");
-  return found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
-}
-
-/// N of "N/M"; nothing for a record without.
-std::optional<int64_t> step_of(const nlohmann::json& record) {
-  const auto found = record.find("global_step/max_steps");
-  if (found == record.end() || !found->is_string()) return std::nullopt;
+/// N of "N/M"; nothing for another text.
+std::optional<int64_t> step_of(const std::string& text) {
   int64_t step = 0;
   char slash = 0;
-  const bool whole = std::sscanf(found->get_ref<const std::string&>().c_str(), "%ld%c", &step, &slash) == 2;
+  const bool whole = std::sscanf(text.c_str(), "%" SCNd64 "%c", &step, &slash) == 2;
   return whole && slash == '/' ? std::optional(step) : std::nullopt;
 }
 
+/// Takes the step and the drawn keys out of one record without building it: a run may log 100,000 of them,
+/// and the curve is drawn at every save.
+class RecordReader final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit RecordReader(const std::set<std::string>& keys) : keys_(keys) {}
+
+  std::optional<int64_t> step;
+  std::vector<std::pair<std::string, double>> values;
+
+  /// JSON has no NaN: the log has null.
+  bool null() override { return this->number(std::nan("")); }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t value) override { return this->number(static_cast<double>(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return this->number(static_cast<double>(value)); }
+  bool number_float(number_float_t value, const string_t&) override { return this->number(value); }
+  bool string(string_t& value) override {
+    if (depth_ == 1 && key_ == "global_step/max_steps") step = step_of(value);
+    return true;
+  }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return this->enter(); }
+  bool key(string_t& name) override {
+    if (depth_ == 1) key_ = name;
+    return true;
+  }
+  bool end_object() override { return this->leave(); }
+  bool start_array(std::size_t) override { return depth_ > 0 && this->enter(); }
+  bool end_array() override { return this->leave(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  bool number(double value) {
+    if (depth_ == 1 && keys_.contains(key_)) values.emplace_back(key_, value);
+    return true;
+  }
+  bool enter() {
+    ++depth_;
+    return true;
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  const std::set<std::string>& keys_;
+  std::string key_;
+  int depth_ = 0;
+};
+
 using Values = std::map<std::string, std::map<int64_t, double>, std::less<>>;
 
-void take_line(std::string_view line, Values& values) {
-  const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object()) return;
-  const std::optional<int64_t> step = step_of(record);
-  if (!step) return;
-  for (const PanelKeys& panel : panel_keys()) {
-    for (const char* key : panel.keys) {
-      if (const auto value = number_of(record, key)) values[key][*step] = *value;
-    }
-  }
+void take_line(std::string_view line, const std::set<std::string>& keys, Values& values) {
+  RecordReader record(keys);
+  if (!nlohmann::json::sax_parse(line, &record) || !record.step) return;
+  for (const auto& [key, value] : record.values) values[key][*record.step] = value;
 }
 
 std::string number_text(double value) {
@@ -113,11 +151,13 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows) {
 
 std::vector<CurvePanel> read_curves(const fs::path& log) {
   Values values;
+  std::set<std::string> drawn;
+  for (const PanelKeys& panel : panel_keys()) drawn.insert(panel.keys.begin(), panel.keys.end());
   if (fs::exists(log)) {
     const MappedFile file(log);
     for (std::string_view rest = file.text(); !rest.empty();) {
       const size_t end = std::min(rest.find('\n'), rest.size());
-      take_line(rest.substr(0, end), values);
+      take_line(rest.substr(0, end), drawn, values);
       rest.remove_prefix(std::min(end + 1, rest.size()));
     }
   }

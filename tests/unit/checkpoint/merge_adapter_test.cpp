@@ -252,7 +252,8 @@ void put_tied_inputs(const ScratchFolder& scratch) {
                 {"model.layers.0.self_attn.q_proj.weight", {2, 2}, {1, 0, 0, 1}}});
   scratch.put("adapter/adapter_config.json",
               R"({"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 1, "lora_alpha": 2, "lora_dropout": 0.0,
-                  "target_modules": ["q_proj"], "modules_to_save": ["lm_head"], "base_model_name_or_path": "base"})");
+                  "target_modules": ["q_proj"], "modules_to_save": ["lm_head"],
+                  "base_model_name_or_path": "base"})");
   const std::string q = "base_model.model.model.layers.0.self_attn.q_proj.lora_";
   write_floats(scratch / "adapter/adapter_model.safetensors",
                {{q + "A.weight", {1, 2}, {1, 2}},
