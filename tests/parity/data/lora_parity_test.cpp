@@ -1,15 +1,18 @@
-// Every case of kind "lora": logits with and without the adapter, loss and adapter gradients against PEFT.
+// Every case of kind "lora" against PEFT: logits with and without the adapter, loss and adapter gradients,
+// the merged weights, and the adapter saved again.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,7 +22,9 @@
 #include "apus/models/tensor_dtype.h"
 #include "apus/ops/token_log_probs.h"
 #include "apus/peft/adapter_file.h"
+#include "apus/peft/merge.h"
 #include "tests/support/case_folder.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/support/tensor_checks.h"
 
 namespace apus::peft {
@@ -55,18 +60,20 @@ fs::path base_of(const fs::path& folder, const nlohmann::json& config) {
   return cases::require_for_case(folder, "base/config.json").parent_path();
 }
 
-/// Keys of the first feature that is not built yet; empty if the adapter is a plain one.
+/// The first feature that is not built yet; empty if there is none.
 std::string missing_feature(const nlohmann::json& config) {
-  constexpr std::array kSwitches = {
-      "modules_to_save",   "rank_pattern",      "alpha_pattern",          "use_dora",
-      "lora_bias",         "use_qalora",        "exclude_modules",        "layers_to_transform",
-      "layer_replication", "target_parameters", "trainable_token_indices"};
+  constexpr std::array kSwitches = {"use_dora",           "lora_bias",         "use_qalora",
+                                    "layer_replication",  "target_parameters", "trainable_token_indices",
+                                    "ensure_weight_tying"};
   for (const char* key : kSwitches) {
     const nlohmann::json value = config.value(key, nlohmann::json());
     if (!value.is_null() && value != false && !(value.is_structured() && value.empty())) return key;
   }
-  const std::string bias = config.value("bias", "none");
-  return bias == "none" ? "" : "bias = " + bias;
+  const nlohmann::json targets = config.at("target_modules");
+  for (const char* name : {"lm_head", "embed_tokens"})
+    if (targets.is_array() && std::find(targets.begin(), targets.end(), name) != targets.end())
+      return std::string("LoRA on ") + name;
+  return "";
 }
 
 /// A golden batch: rows padded on the right.
@@ -145,8 +152,61 @@ void check_loss_and_gradients(nn::CausalLm& model, const Golden& golden, const f
   const double wanted_norm = golden.facts.at("grad_norm_l2");
   EXPECT_NEAR(std::sqrt(squares), wanted_norm, 1e-5 * wanted_norm);
   for (const nn::NamedParameter& parameter : model.named_parameters()) {
-    const bool of_adapter = parameter.name.find(".lora_") != std::string::npos;
+    const bool of_adapter =
+        std::any_of(parameters.begin(), parameters.end(),
+                    [&](const nn::NamedParameter& own) { return own.tensor.is_same(parameter.tensor); });
     EXPECT_EQ(parameter.tensor.requires_grad(), of_adapter) << parameter.name;
+  }
+}
+
+/// golden.json tells the scaling of one of the adapted modules.
+void check_scaling(const LoraSummary& summary, const Golden& golden) {
+  const auto size_of = lora_sizes(summary.config);
+  const double wanted = golden.facts.at("scaling");
+  EXPECT_TRUE(std::any_of(summary.modules.begin(), summary.modules.end(), [&](const std::string& path) {
+    return std::abs(size_of(path).scaling - wanted) < 1e-12;
+  })) << wanted;
+}
+
+/// The adapter as it was read, saved again: the same tensors to the bit, the same settings.
+void check_saved_again(const LoadedAdapter& loaded, nn::CausalLm& model, const fs::path& adapter) {
+  const ScratchFolder scratch;
+  save_adapter(scratch.path(), loaded.summary.config, adapter_parameters(model, kName), kName);
+  const SafetensorsFile wanted(adapter / "adapter_model.safetensors"),
+      found(scratch.path() / "adapter_model.safetensors");
+  EXPECT_EQ(found.tensors().size(), wanted.tensors().size());
+  for (const TensorView& tensor : wanted.tensors())
+    if (tensor.dtype == DType::kF32)
+      expect_equal(stored(found, tensor.name), stored(wanted, tensor.name), tensor.name);
+  const nlohmann::json settings = load_json_file(scratch.path() / "adapter_config.json");
+  const nlohmann::json before = load_json_file(adapter / "adapter_config.json");
+  for (const auto& [key, value] : before.items()) {
+    if (value.is_array() && settings.at(key).is_array())
+      EXPECT_EQ(std::multiset<nlohmann::json>(settings.at(key).begin(), settings.at(key).end()),
+                std::multiset<nlohmann::json>(value.begin(), value.end()))
+          << key;
+    else
+      EXPECT_EQ(settings.at(key), value) << key;
+  }
+}
+
+/// merge.h against merge_and_unload, where the case has its result. Reads the base's files, not the model.
+void check_merged(const fs::path& folder, const fs::path& adapter, const fs::path& base) {
+  if (!fs::exists(folder / "merged" / "model.safetensors")) return;
+  const SafetensorsFile values(base / "model.safetensors"), wanted(folder / "merged" / "model.safetensors");
+  MergeBase about{.tied_head = load_json_file(base / "config.json").value("tie_word_embeddings", false)};
+  for (const TensorView& tensor : values.tensors()) about.shapes[tensor.name] = tensor.shape;
+  const AdapterMerge merge(adapter, about);
+  std::set<std::string> names;
+  const auto check = [&](const std::string& name, const std::string& from) {
+    expect_close(merge.merged(name, stored(values, from)), stored(wanted, name), {.absolute = 1e-6}, name);
+    names.insert(name);
+  };
+  for (const TensorView& tensor : values.tensors()) check(tensor.name, tensor.name);
+  for (const AddedTensor& added : merge.added()) check(added.name, added.like);
+  for (const TensorView& tensor : wanted.tensors()) EXPECT_TRUE(names.contains(tensor.name)) << tensor.name;
+  if (merge.unties_head()) {
+    EXPECT_FALSE(load_json_file(folder / "merged" / "config.json").at("tie_word_embeddings"));
   }
 }
 
@@ -164,13 +224,16 @@ std::string run_case(const fs::path& folder, const models::ModelRegistry& regist
   }
   const LoadedAdapter on_model = load_adapter(adapter, *loaded.model, kName);
   const Golden golden(folder);
-  EXPECT_NEAR(on_model.summary.config.scaling(), golden.facts.at("scaling").get<double>(), 1e-12);
+  EXPECT_EQ(on_model.warnings, std::vector<std::string>());
+  check_scaling(on_model.summary, golden);
+  check_saved_again(on_model, *loaded.model, adapter);
+  check_merged(folder, adapter, base);
   check_logits(*loaded.model, golden);
   check_loss_and_gradients(*loaded.model, golden, folder);
   return "";
 }
 
-TEST(LoraParity, LogitsLossAndAdapterGradientsEqualPeft) {
+TEST(LoraParity, LogitsGradientsMergedWeightsAndSavedFilesEqualPeft) {
   models::ModelRegistry registry;
   models::register_builtin_models(registry);
   cases::NotRunCases not_run;
