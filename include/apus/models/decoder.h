@@ -21,9 +21,9 @@ namespace apus::models {
 ///
 /// Parameter names are Hugging Face's: "model.embed_tokens.weight", "model.layers.N.self_attn.q_proj.weight",
 /// "model.layers.N.self_attn.q_norm.weight" (Qwen3), "model.layers.N.mlp.down_proj.weight",
-/// "model.norm.weight", "lm_head.weight" (untied models only). Source:  Touvron et al., "LLaMA", 2023; Qwen
-/// team, "Qwen2 technical report", 2024, "Qwen3 technical report", 2025;
-///          Jiang et al., "Mistral 7B", 2023; layout and rounding as Hugging Face's classes.
+/// "model.norm.weight", "lm_head.weight" (untied models only).
+/// Source:  Touvron et al., "LLaMA", 2023; Qwen team, "Qwen2 technical report", 2024, "Qwen3 technical
+///          report", 2025; Jiang et al., "Mistral 7B", 2023; layout and rounding as Hugging Face's classes.
 class APUS_API Decoder final : public nn::CausalLm {
  public:
   /// Parameters are unset and frozen; load_pretrained or init_random fills them.

@@ -60,8 +60,7 @@ APUS_API DecoderConfig decoder_defaults(const std::string& model_type);
 
 /// Reads the config.json of any of decoder_model_types(), in the spelling of transformers 4 or 5.
 /// Biases:  qwen2: q, k, v. qwen3 and llama: attention_bias on q, k, v and o; llama: mlp_bias. internlm3:
-/// qkv_bias (or
-///          attention_bias) on q, k, v; bias (or mlp_bias) on o, gate, up, down. mistral: none.
+///          qkv_bias (or attention_bias) on q, k, v; bias (or mlp_bias) on o, gate, up, down. mistral: none.
 /// Throws:  DataError if a key is missing or has a wrong type; ConfigError if sizes contradict each other;
 ///          NotSupported for an unknown model_type, attention dropout, another activation, layers of other
 ///          types, and as parse_rope.

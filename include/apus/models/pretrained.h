@@ -63,10 +63,10 @@ struct APUS_API PretrainedModel {
 /// Memory:  stored in the wanted dtype, a tensor is a private mapping of the file: no anonymous memory, pages
 ///          shared between processes, and kept as long as the tensor; otherwise one converted copy of it.
 /// Throws:  ConfigError if the folder or config.json is missing, and as override_rope; DataError if
-/// config.json is broken;
-///          NotSupported for an unknown model_type (listing the known), a feature of the config or a
-///          quantised checkpoint; CheckpointError naming file, tensor and both shapes if a weight file or
-///          tensor is missing, broken, ill-shaped or not the model's, or if there are only pickled weights.
+///          config.json is broken; NotSupported for an unknown model_type (listing the known), a feature of
+///          the config or a quantised checkpoint; CheckpointError naming file, tensor and both shapes if a
+///          weight file or tensor is missing, broken, ill-shaped or not the model's, or if there are only
+///          pickled weights.
 APUS_API PretrainedModel load_pretrained(const std::filesystem::path& folder, const ModelRegistry& registry,
                                          const LoadOptions& options = {});
 

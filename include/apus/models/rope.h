@@ -29,8 +29,7 @@ class APUS_API Rope final {
   /// Shapes:  both [T, H] for the layout's T rows, in `dtype` on `device`. Padding rows have finite values.
   /// Memory:  where sequences need different frequencies, T * H/2 fp32 more than else.
   /// Throws:  NotSupported if answers behind one shared prompt need different frequencies: the prompt's keys
-  /// would
-  ///          have to be turned once for each.
+  ///          would have to be turned once for each.
   ops::RotaryTables tables(const nn::RowLayout& rows, at::Device device, at::ScalarType dtype);
 
   const ops::RopeShape& shape() const { return shape_; }

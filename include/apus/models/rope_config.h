@@ -27,10 +27,10 @@ struct APUS_API RopeModel {
 /// Reads rope_theta with rope_scaling (transformers 4) or rope_parameters (5); the type's key is rope_type or
 /// type. What a rule leaves out is filled in as transformers fills it: a missing
 /// original_max_position_embeddings is the config's own key of that name, else max_position_embeddings; a
-/// missing factor of yarn or longrope the ratio of the two. Throws:  DataError naming the key if it is
-/// missing or of a wrong type; ConfigError naming the key for a value that
-///          gives no finite frequencies, or if both spellings are there and differ; NotSupported for an
-///          unknown type (listing the known), a partial_rotary_factor, mrope, or rules by layer type.
+/// missing factor of yarn or longrope the ratio of the two.
+/// Throws:  DataError naming the key if it is missing or of a wrong type; ConfigError naming the key for a
+///          value that gives no finite frequencies, or if both spellings are there and differ; NotSupported
+///          for an unknown type (listing the known), a partial_rotary_factor, mrope, or rules by layer type.
 APUS_API RopeConfig parse_rope(const nlohmann::json& config, const RopeModel& model);
 
 /// The rule as the object of "rope_scaling"; null for the default. parse_rope reads it back.
@@ -54,9 +54,8 @@ struct APUS_API OverriddenConfig {
 };
 
 /// Works --rope_scaling and --max_model_len into a config.json, in the config's own spelling.
-/// Maths:   where the rule says no factor: ceil(max_model_len / original), at least 1, as ms-swift has it;
-/// original =
-///          the rule's original_max_position_embeddings, else that of the config's own rule, else
+/// Maths:   where the rule says no factor: ceil(max_model_len / original), at least 1, as ms-swift has it.
+///          original = the rule's original_max_position_embeddings, else that of the config's own rule, else
 ///          max_position_embeddings (over the factor of a linear rule).
 /// max_position_embeddings becomes the longest sequence; under dynamic it stays, since that rule starts
 /// there. max_model_len alone changes no frequency: it may be at most what the config's own rule reaches.

@@ -28,9 +28,10 @@ struct APUS_API RotaryTables {
 };
 
 /// The tables for given frequencies: angle(t, i) = position[t] * inv_freq[i], for i below H/2, repeated; cos
-/// and sin times `attention_factor`. Shapes:      positions int64 [T]; inv_freq fp32 [H/2], or [T, H/2] where
-/// rows differ -> both [T, H]. Dtypes:      computed in fp32, then rounded to `dtype`; on the device of
-/// `positions`. Throws:      ShapeError if inv_freq has another shape or dtype.
+/// and sin times `attention_factor`.
+/// Shapes:      positions int64 [T]; inv_freq fp32 [H/2], or [T, H/2] where rows differ -> both [T, H].
+/// Dtypes:      computed in fp32, then rounded to `dtype`; on the device of `positions`.
+/// Throws:      ShapeError if inv_freq has another shape or dtype.
 APUS_API RotaryTables rotary_tables(const at::Tensor& positions_T, const at::Tensor& inv_freq,
                                     double attention_factor, at::ScalarType dtype);
 
