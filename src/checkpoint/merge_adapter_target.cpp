@@ -64,30 +64,31 @@ void empty_folder(const fs::path& path) {
 
 }  // namespace
 
+FolderLock::FolderLock(const fs::path& folder)
+    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) throw FileError("open", folder, errno);
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 && is_same(descriptor_, folder)) return;
+  ::close(descriptor_);
+  throw ConfigError(folder.string() +
+                    " is being written by another merge; wait for it, or choose another --output_dir");
+}
+
+FolderLock::~FolderLock() {
+  ::close(descriptor_);
+}
+
 MergeTarget::MergeTarget(const fs::path& target, const Rules& rules)
     : target_(resolved(target)), partial_(target_.string() + ".partial") {
   recover_replaced(target_);
   check_rules(target_, rules);
   ensure_directory(partial_);
-  this->lock();
+  lock_ = std::make_unique<FolderLock>(partial_);
   empty_folder(partial_);
 }
 
-void MergeTarget::lock() {
-  descriptor_ = ::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0) throw FileError("open", partial_, errno);
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 && is_same(descriptor_, partial_)) return;
-  ::close(descriptor_);
-  throw ConfigError(partial_.string() +
-                    " is being written by another merge; wait for it, or choose another "
-                    "--output_dir");
-}
-
 MergeTarget::~MergeTarget() {
-  if (descriptor_ < 0) return;
   std::error_code ignored;
   if (!partial_.empty()) fs::remove_all(partial_, ignored);
-  ::close(descriptor_);
 }
 
 void MergeTarget::publish() {

@@ -1,9 +1,24 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 namespace apus::checkpoint {
+
+/// Holds a folder for one process (and one thread of it) at a time. The kernel lets go for a process that
+/// dies.
+class FolderLock final {
+ public:
+  /// Throws: FileError; ConfigError if somebody else has it.
+  explicit FolderLock(const std::filesystem::path& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
 
 /// A folder that appears whole or not at all: "TARGET.partial" until publish(). Of several processes one can
 /// have a target at a time; what a killed one has left is removed.
@@ -32,11 +47,9 @@ class MergeTarget final {
   void publish();
 
  private:
-  void lock();
-
   std::filesystem::path target_;
   std::filesystem::path partial_;
-  int descriptor_ = -1;
+  std::unique_ptr<FolderLock> lock_;
 };
 
 }  // namespace apus::checkpoint

@@ -112,7 +112,7 @@ int merge_with(const Call& call, const FlagTable& table, const FlagValues& value
   console->info("Merging " + place.adapter.string() + " into " + base.folder.string() + " (" + base.named_by +
                 ")");
   const checkpoint::MergeReport report = checkpoint::merge_adapter(options, *console);
-  if (options.target == checkpoint::merge_target(place)) checkpoint::link_newest_merge(place);
+  if (report.target == checkpoint::merge_target(place)) checkpoint::link_newest_merge(place);
   for (const std::string& note : report.notes) console->info("Note: " + note);
   write_output(checkpoint::merge_text(report));
   return 0;
