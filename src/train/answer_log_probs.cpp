@@ -20,11 +20,12 @@ at::Tensor sums_of(const data::Batch& batch, const at::Tensor& values_M) {
 
 }  // namespace
 
-AnswerLogProbs answer_log_probs(parallel::ShardedModel& model, const data::Batch& batch, const AnswerPass& pass) {
+AnswerLogProbs answer_log_probs(parallel::ShardedModel& model, const data::Batch& batch,
+                                const AnswerPass& pass) {
   nn::PassContext context{.rows = batch.layout, .adapters = pass.adapters};
   if (pass.dropout_seed) {
-    context.dropout =
-        nn::dropout_rows(*batch.layout, {.seed = *pass.dropout_seed, .epoch = batch.epoch, .places = batch.places});
+    context.dropout = nn::dropout_rows(
+        *batch.layout, {.seed = *pass.dropout_seed, .epoch = batch.epoch, .places = batch.places});
   }
   const at::Tensor hidden_TD = model.forward(batch.tokens_T, context);
   const at::Tensor hidden_MD = hidden_TD.index_select(0, batch.target_rows_M);

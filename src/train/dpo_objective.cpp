@@ -13,7 +13,9 @@
 namespace apus::train {
 namespace {
 
-at::Tensor sum_of(const at::Tensor& values) { return values.detach().to(at::kDouble).sum(); }
+at::Tensor sum_of(const at::Tensor& values) {
+  return values.detach().to(at::kDouble).sum();
+}
 
 }  // namespace
 
@@ -36,24 +38,28 @@ void RewardMean::load(const std::vector<double>& saved) {
 }
 
 DpoObjective::DpoObjective(DpoOptions options)
-    : options_(std::move(options)),
-      loss_(options_.loss),
-      metrics_{{"rewards/chosen"},  {"rewards/rejected"}, {"rewards/accuracies"},
-               {"rewards/margins"}, {"logps/chosen"},     {"logps/rejected"}} {
+    : options_(std::move(options)), loss_(options_.loss), metrics_{{"rewards/chosen"},
+                                                                   {"rewards/rejected"},
+                                                                   {"rewards/accuracies"},
+                                                                   {"rewards/margins"},
+                                                                   {"logps/chosen"},
+                                                                   {"logps/rejected"}} {
   if (loss_.nll_weight() != 0) {
     metrics_.push_back({"nll_loss", options_.reduction == DpoReduction::kPairs ? size_t{1} : size_t{0}});
   }
   if (loss_.has_running_mean()) reward_mean_ = std::make_shared<RewardMean>(options_.reduction);
-  APUS_CHECK(!options_.policy_adapters.empty() || options_.reference.kind != ReferenceKind::kTrainedModel ||
-                 options_.reference.is_precomputed,
-             ConfigError,
-             "DPO with the base as its own reference needs an adapter to train; name one in policy_adapters, give a "
-             "second model (--ref_model), or precompute the reference");
+  APUS_CHECK(
+      !options_.policy_adapters.empty() || options_.reference.kind != ReferenceKind::kTrainedModel ||
+          options_.reference.is_precomputed,
+      ConfigError,
+      "DPO with the base as its own reference needs an adapter to train; name one in policy_adapters, give a "
+      "second model (--ref_model), or precompute the reference");
   if (!options_.ld_alpha) return;
-  APUS_CHECK(*options_.ld_alpha >= 0 && *options_.ld_alpha <= 1, ConfigError, "ld_alpha is ", *options_.ld_alpha,
-             ", expected a number from 0 to 1; change --ld_alpha");
-  APUS_CHECK(options_.loss.variant == LossVariant::kCurrent, ConfigError,
-             "ld_alpha is of --loss_variant current; TRL 0.24 counts its tokens from the start of the prompt");
+  APUS_CHECK(*options_.ld_alpha >= 0 && *options_.ld_alpha <= 1, ConfigError, "ld_alpha is ",
+             *options_.ld_alpha, ", expected a number from 0 to 1; change --ld_alpha");
+  APUS_CHECK(
+      options_.loss.variant == LossVariant::kCurrent, ConfigError,
+      "ld_alpha is of --loss_variant current; TRL 0.24 counts its tokens from the start of the prompt");
 }
 
 std::vector<int64_t> DpoObjective::weights(const data::Batch& batch) const {
@@ -106,7 +112,8 @@ ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Bat
   const bool by_pairs = options_.reduction == DpoReduction::kPairs;
   const double share = by_pairs ? 1.0 : 1.0 / static_cast<double>(count);
   const at::Tensor nll = chosen(policy.plain).sum().neg();
-  const double nll_share = by_pairs ? 1.0 : 1.0 / std::max(tokens.slice(0, 0, count).sum().item<double>(), 1.0);
+  const double nll_share =
+      by_pairs ? 1.0 : 1.0 / std::max(tokens.slice(0, 0, count).sum().item<double>(), 1.0);
   ObjectiveResult result;
   const at::Tensor losses = loss_.per_pair(pairs);
   if (losses.defined()) result.loss_sums = {losses.sum().mul(share).to(at::kFloat)};
@@ -126,8 +133,9 @@ ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Bat
   const PairRewards rewards = loss_.rewards(pairs);
   const PairLogProbs shown = loss_.normalised(pairs);
   std::vector<at::Tensor> sums;
-  for (const at::Tensor& values : {rewards.chosen, rewards.rejected, rewards.chosen.gt(rewards.rejected),
-                                   rewards.chosen.sub(rewards.rejected), shown.policy_chosen, shown.policy_rejected}) {
+  for (const at::Tensor& values :
+       {rewards.chosen, rewards.rejected, rewards.chosen.gt(rewards.rejected),
+        rewards.chosen.sub(rewards.rejected), shown.policy_chosen, shown.policy_rejected}) {
     sums.push_back(sum_of(values).mul(share));
   }
   if (loss_.nll_weight() != 0) sums.push_back(sum_of(nll).mul(nll_share));

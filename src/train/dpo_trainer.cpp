@@ -14,7 +14,8 @@ void say_notes(const PreferenceLoss& loss, parallel::ShardedModel& model, const 
   for (const std::string& note : loss.notes()) context.logger->warning(note);
 }
 
-std::shared_ptr<const Objective> objective_for(parallel::ShardedModel& model, const DpoTrainerOptions& options,
+std::shared_ptr<const Objective> objective_for(parallel::ShardedModel& model,
+                                               const DpoTrainerOptions& options,
                                                const TrainerContext& context) {
   require_active_adapters(model.model(), options.dpo.policy_adapters);
   check_reference(options.dpo.reference, model);

@@ -81,7 +81,8 @@ class Precomputation {
       });
       found_ = cache_->find(key, *options_.logger);
     } catch (const GaveUp&) {
-      options_.logger->warning("another job holds the lock of the reference cache for long; computing without it");
+      options_.logger->warning(
+          "another job holds the lock of the reference cache for long; computing without it");
       cache_.reset();
       return;
     } catch (const FileError& error) {
@@ -118,7 +119,8 @@ class Precomputation {
   void compute_batch(const std::vector<int64_t>& ordinals) {
     const data::Batch batch = rows_.collate(ordinals, options_.collate);
     const at::Tensor weights = options_.ld_alpha ? length_weights(batch, *options_.ld_alpha) : at::Tensor();
-    const at::Tensor found = reference_log_probs(reference_, trained_, batch, weights).to(at::kCPU).contiguous();
+    const at::Tensor found =
+        reference_log_probs(reference_, trained_, batch, weights).to(at::kCPU).contiguous();
     const float* const from = found.const_data_ptr<float>();
     float* const to = sums_.mutable_data_ptr<float>();
     for (int64_t pair = 0; pair < batch.pairs; ++pair) {
@@ -191,7 +193,8 @@ std::shared_ptr<const ReferencedDataset> precompute_reference(std::shared_ptr<co
   APUS_CHECK(reference.kind != ReferenceKind::kNone && !reference.is_precomputed, ConfigError,
              "a reference that is ", reference.sentence(), " needs no precompute_ref_log_probs");
   try {
-    auto table = std::make_shared<const ReferenceTable>(Precomputation(*rows, reference, trained, options).run());
+    auto table =
+        std::make_shared<const ReferenceTable>(Precomputation(*rows, reference, trained, options).run());
     return std::make_shared<const ReferencedDataset>(std::move(rows), std::move(table));
   } catch (const std::exception& error) {
     trained.dp().abort(error.what());

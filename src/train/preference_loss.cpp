@@ -23,11 +23,11 @@ using Type = PreferenceLossType;
 /// What the losses have in common and what not.
 struct LossFacts {
   Type type;
-  const char* name;           ///< TRL 1.16
-  const char* legacy_name;    ///< TRL 0.24; null = it has none
-  bool reads_difference;      ///< beta times the difference of scores: takes margins and divergences
-  bool reads_divergence;      ///< TRL 1.16 lets it have one
-  bool reads_smoothing;       ///< TRL 1.16
+  const char* name;         ///< TRL 1.16
+  const char* legacy_name;  ///< TRL 0.24; null = it has none
+  bool reads_difference;    ///< beta times the difference of scores: takes margins and divergences
+  bool reads_divergence;    ///< TRL 1.16 lets it have one
+  bool reads_smoothing;     ///< TRL 1.16
 };
 
 constexpr std::array kFacts = std::to_array<LossFacts>({
@@ -76,10 +76,11 @@ const LossFacts& require_loss(std::string_view name, LossVariant variant) {
   if (const LossFacts* found = find_loss(name, variant)) return *found;
   if (const LossFacts* elsewhere = find_loss(name, other(variant))) {
     const char* here = name_in(*elsewhere, variant);
-    const std::string remedy = here ? detail::concat("it is called ", here, " here") : "it does not exist here";
+    const std::string remedy =
+        here ? detail::concat("it is called ", here, " here") : "it does not exist here";
     throw ConfigError(detail::concat("loss_type \"", name, "\" is a name of --loss_variant ",
-                                     flag_value(other(variant)), "; with --loss_variant ", flag_value(variant), " ",
-                                     remedy));
+                                     flag_value(other(variant)), "; with --loss_variant ",
+                                     flag_value(variant), " ", remedy));
   }
   std::vector<std::string> known;
   std::string list;
@@ -87,7 +88,8 @@ const LossFacts& require_loss(std::string_view name, LossVariant variant) {
     if (const char* each = name_in(facts, variant)) known.emplace_back(each);
   }
   for (const std::string& each : known) list += (list.empty() ? "" : ", ") + each;
-  throw ConfigError(detail::concat("unknown loss_type \"", name, "\"", did_you_mean(name, known), "; known are ", list));
+  throw ConfigError(
+      detail::concat("unknown loss_type \"", name, "\"", did_you_mean(name, known), "; known are ", list));
 }
 
 /// -(1 - e) log sigmoid(x) - e log sigmoid(-x).
@@ -96,7 +98,9 @@ at::Tensor smoothed(const at::Tensor& x, double smoothing) {
   return at::log_sigmoid(x).mul(smoothing - 1.0).sub(at::log_sigmoid(x.neg()), smoothing);
 }
 
-at::Tensor sorted(const at::Tensor& values) { return std::get<0>(at::sort(values)); }
+at::Tensor sorted(const at::Tensor& values) {
+  return std::get<0>(at::sort(values));
+}
 
 /// KL between the policy's preference and a smoothed label, for two answers.
 at::Tensor exo(const at::Tensor& x, double smoothing) {
@@ -104,16 +108,20 @@ at::Tensor exo(const at::Tensor& x, double smoothing) {
   return chosen.add(at::sigmoid(x.neg()).mul(at::log_sigmoid(x.neg()).sub(std::log(smoothing))));
 }
 
-/// Blend of the logistic and the exponential loss. The exponential joins the sigmoid that multiplies it, since
-/// exp(-x) alone overflows where their product is small.
+/// Blend of the logistic and the exponential loss. The exponential joins the sigmoid that multiplies it,
+/// since exp(-x) alone overflows where their product is small.
 at::Tensor discopop(const at::Tensor& x, double tau) {
   const at::Tensor logistic = at::log_sigmoid(x).neg().mul(at::sigmoid(x.div(tau)).neg().add(1.0));
   return logistic.add(at::exp(at::log_sigmoid(x.div(tau)).sub(x)));
 }
 
-at::Tensor squared(const at::Tensor& values) { return values.mul(values); }
+at::Tensor squared(const at::Tensor& values) {
+  return values.mul(values);
+}
 
-at::Tensor lengths(const at::Tensor& tokens) { return tokens.to(at::kDouble).clamp_min(1.0); }
+at::Tensor lengths(const at::Tensor& tokens) {
+  return tokens.to(at::kDouble).clamp_min(1.0);
+}
 
 /// What the formulas read, in fp64.
 struct Doubles {
@@ -153,13 +161,13 @@ std::string loss_name(PreferenceLossType type, LossVariant variant) {
 
 std::vector<PreferenceTerm> parse_preference_terms(const std::vector<std::string>& names,
                                                    const std::vector<double>& weights, LossVariant variant) {
-  APUS_CHECK(weights.empty() || weights.size() == names.size(), ConfigError, "--loss_weights has ", weights.size(),
-             " numbers for ", names.size(), " losses (--loss_type); give one each");
+  APUS_CHECK(weights.empty() || weights.size() == names.size(), ConfigError, "--loss_weights has ",
+             weights.size(), " numbers for ", names.size(), " losses (--loss_type); give one each");
   std::vector<PreferenceTerm> terms;
   for (size_t index = 0; index < names.size(); ++index) {
     const Type type = require_loss(names[index], variant).type;
-    APUS_CHECK(std::ranges::find(terms, type, &PreferenceTerm::type) == terms.end(), ConfigError, "--loss_type names ",
-               names[index], " twice; give it one weight in --loss_weights");
+    APUS_CHECK(std::ranges::find(terms, type, &PreferenceTerm::type) == terms.end(), ConfigError,
+               "--loss_type names ", names[index], " twice; give it one weight in --loss_weights");
     terms.push_back({type, weights.empty() ? 1.0 : weights[index]});
   }
   return terms;
@@ -170,8 +178,8 @@ PreferenceLoss::PreferenceLoss(PreferenceLossOptions options) : options_(std::mo
   APUS_CHECK(o.beta > 0 && std::isfinite(o.beta), ConfigError, "beta must be a positive number, got ", o.beta,
              "; change --beta");
   APUS_CHECK(!o.terms.empty(), ConfigError, "no loss is named; give --loss_type, e.g. sigmoid");
-  APUS_CHECK(o.label_smoothing >= 0 && o.label_smoothing < 1, ConfigError, "label_smoothing is ", o.label_smoothing,
-             ", expected a number from 0 to below 1");
+  APUS_CHECK(o.label_smoothing >= 0 && o.label_smoothing < 1, ConfigError, "label_smoothing is ",
+             o.label_smoothing, ", expected a number from 0 to below 1");
   APUS_CHECK(o.discopop_tau > 0 && std::isfinite(o.discopop_tau), ConfigError,
              "discopop_tau must be a positive number, got ", o.discopop_tau);
   APUS_CHECK(!o.rpo_alpha || std::isfinite(*o.rpo_alpha), ConfigError, "rpo_alpha must be a finite number");
@@ -182,13 +190,14 @@ PreferenceLoss::PreferenceLoss(PreferenceLossOptions options) : options_(std::mo
              "loss_type exo_pair needs a label_smoothing above 0; its paper recommends 1e-3");
   for (const PreferenceTerm& each : o.terms) {
     const LossFacts& facts = facts_of(each.type);
-    APUS_CHECK(std::isfinite(each.weight), ConfigError, "the weight of loss_type ", facts.name, " is ", each.weight,
-               ", expected a finite number");
+    APUS_CHECK(std::isfinite(each.weight), ConfigError, "the weight of loss_type ", facts.name, " is ",
+               each.weight, ", expected a finite number");
     APUS_CHECK(name_in(facts, o.variant) != nullptr, ConfigError, "loss_type ", facts.name,
                " does not exist in --loss_variant ", flag_value(o.variant));
     const bool divides = facts.reads_divergence && !(is_legacy() && each.type == Type::kDiscopop);
     APUS_CHECK(o.f_divergence == FDivergence::kReverseKl || divides, ConfigError, "loss_type ",
-               name_in(facts, o.variant), " has no form for another f_divergence_type than reverse_kl; take sigmoid, "
+               name_in(facts, o.variant),
+               " has no form for another f_divergence_type than reverse_kl; take sigmoid, "
                "hinge, ipo, exo_pair or robust");
   }
   APUS_CHECK(!is_legacy() || o.f_divergence != FDivergence::kForwardKl, ConfigError,
@@ -199,9 +208,13 @@ bool PreferenceLoss::has(PreferenceLossType type) const {
   return std::ranges::find(options_.terms, type, &PreferenceTerm::type) != options_.terms.end();
 }
 
-bool PreferenceLoss::sorts() const { return has(Type::kAot) || has(Type::kAotUnpaired); }
+bool PreferenceLoss::sorts() const {
+  return has(Type::kAot) || has(Type::kAotUnpaired);
+}
 
-bool PreferenceLoss::has_running_mean() const { return is_legacy() && has(Type::kBcoPair); }
+bool PreferenceLoss::has_running_mean() const {
+  return is_legacy() && has(Type::kBcoPair);
+}
 
 double PreferenceLoss::nll_weight() const {
   double weight = options_.rpo_alpha.value_or(0.0);
@@ -235,7 +248,9 @@ std::vector<std::string> PreferenceLoss::notes() const {
   if (options_.label_smoothing > 0 && !smooths) {
     notes.push_back(detail::concat(
         "label_smoothing ", options_.label_smoothing, " has no effect: no loss of --loss_type reads it",
-        has(Type::kSigmoid) ? " (TRL 1.16's sigmoid has none: --loss_variant trl0.24 or --loss_type robust has)" : ""));
+        has(Type::kSigmoid)
+            ? " (TRL 1.16's sigmoid has none: --loss_variant trl0.24 or --loss_type robust has)"
+            : ""));
   }
   if (options_.discopop_tau != PreferenceLossOptions{}.discopop_tau && !has(Type::kDiscopop))
     notes.emplace_back("discopop_tau has no effect: --loss_type does not name discopop");
@@ -308,7 +323,9 @@ at::Tensor PreferenceLoss::term(PreferenceLossType type, const PairLogProbs& pai
   };
   const auto difference = [&] { return logits(score(all.c).sub(score(all.r))); };
   const auto per_token = [&] {
-    return score(all.c).div(lengths(pairs.chosen_tokens)).sub(score(all.r).div(lengths(pairs.rejected_tokens)));
+    return score(all.c)
+        .div(lengths(pairs.chosen_tokens))
+        .sub(score(all.r).div(lengths(pairs.rejected_tokens)));
   };
   switch (type) {
     case Type::kSigmoid:
@@ -329,8 +346,9 @@ at::Tensor PreferenceLoss::term(PreferenceLossType type, const PairLogProbs& pai
     case Type::kSigmoidNorm:
       return log_sigmoid(logits(per_token())).neg();
     case Type::kNcaPair:
-      return log_sigmoid(all.c.mul(beta)).neg().sub(
-          log_sigmoid(all.c.mul(-beta)).add(log_sigmoid(all.r.mul(-beta))), 0.5);
+      return log_sigmoid(all.c.mul(beta))
+          .neg()
+          .sub(log_sigmoid(all.c.mul(-beta)).add(log_sigmoid(all.r.mul(-beta))), 0.5);
     case Type::kBcoPair: {
       const double mean = is_legacy() ? pairs.running_mean : 0.0;
       return log_sigmoid(all.c.mul(beta).sub(mean)).add(log_sigmoid(all.r.mul(-beta).add(mean))).neg();

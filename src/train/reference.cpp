@@ -23,14 +23,16 @@ std::string with_adapters(const std::vector<std::string>& adapters) {
 /// No trainable parameter may be among those of the reference.
 void require_frozen(parallel::ShardedModel& model) {
   for (const nn::NamedParameter& parameter : model.model().named_parameters()) {
-    APUS_CHECK(!parameter.tensor.requires_grad(), ConfigError, "the reference model is trainable (", parameter.name,
-               "), so the reference would move; load it frozen");
+    APUS_CHECK(!parameter.tensor.requires_grad(), ConfigError, "the reference model is trainable (",
+               parameter.name, "), so the reference would move; load it frozen");
   }
 }
 
 }  // namespace
 
-Reference Reference::adapters_off() { return {}; }
+Reference Reference::adapters_off() {
+  return {};
+}
 
 Reference Reference::adapter(std::vector<std::string> names, std::string origin) {
   return {.adapters = std::move(names), .origin = std::move(origin)};
@@ -44,7 +46,9 @@ Reference Reference::second_model(parallel::ShardedModel& model, std::string ori
           .origin = std::move(origin)};
 }
 
-Reference Reference::none() { return {.kind = ReferenceKind::kNone}; }
+Reference Reference::none() {
+  return {.kind = ReferenceKind::kNone};
+}
 
 std::string Reference::sentence() const {
   std::string text;
@@ -52,30 +56,34 @@ std::string Reference::sentence() const {
     case ReferenceKind::kNone:
       return "none (reference_free): the policy is compared with log-probabilities of 0";
     case ReferenceKind::kTrainedModel:
-      text = adapters.empty()  ? "the base with adapters off"
+      text = adapters.empty() ? "the base with adapters off"
              : origin.empty() ? "the base" + with_adapters(adapters) + ", frozen"
                               : origin;
       break;
     case ReferenceKind::kSecondModel:
-      text = "a second, frozen model" + (origin.empty() ? std::string() : " from " + origin) + with_adapters(adapters);
+      text = "a second, frozen model" + (origin.empty() ? std::string() : " from " + origin) +
+             with_adapters(adapters);
       break;
   }
   return is_precomputed ? text + ", its log-probabilities computed ahead" : text;
 }
 
-at::Tensor reference_log_probs(const Reference& reference, parallel::ShardedModel& trained, const data::Batch& batch,
-                               const at::Tensor& token_weights_M) {
+at::Tensor reference_log_probs(const Reference& reference, parallel::ShardedModel& trained,
+                               const data::Batch& batch, const at::Tensor& token_weights_M) {
   const at::NoGradGuard no_grad;
   const int64_t answers = std::max<int64_t>(2 * batch.pairs, 2);
   if (reference.kind == ReferenceKind::kNone) return at::zeros({answers}, at::kFloat);
   if (!reference.is_precomputed) {
     parallel::ShardedModel& model = reference.model ? *reference.model : trained;
-    return answer_log_probs(model, batch, {.adapters = reference.adapters, .token_weights_M = token_weights_M}).weighted;
+    return answer_log_probs(model, batch,
+                            {.adapters = reference.adapters, .token_weights_M = token_weights_M})
+        .weighted;
   }
   if (batch.is_empty()) return at::zeros({answers}, at::kFloat);
-  APUS_CHECK(batch.reference_log_probs_S.defined(), ConfigError,
-             "the reference is precomputed, but this micro-batch carries no reference log-probabilities; wrap its "
-             "dataset in a ReferencedDataset (evaluation sets too)");
+  APUS_CHECK(
+      batch.reference_log_probs_S.defined(), ConfigError,
+      "the reference is precomputed, but this micro-batch carries no reference log-probabilities; wrap its "
+      "dataset in a ReferencedDataset (evaluation sets too)");
   return batch.reference_log_probs_S;
 }
 
@@ -108,6 +116,8 @@ ReferenceModel::ReferenceModel(models::PretrainedModel loaded, comm::Communicato
 
 ReferenceModel::~ReferenceModel() = default;
 
-Reference ReferenceModel::reference() { return Reference::second_model(*engine_, loaded_.folder.string()); }
+Reference ReferenceModel::reference() {
+  return Reference::second_model(*engine_, loaded_.folder.string());
+}
 
 }  // namespace apus::train

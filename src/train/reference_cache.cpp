@@ -32,7 +32,8 @@ static_assert(sizeof(Header) == 24);
 
 template <typename Value>
 void append(std::string& bytes, const std::vector<Value>& values) {
-  if (!values.empty()) bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value));
+  if (!values.empty())
+    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value));
 }
 
 /// Takes values off the front.
@@ -148,7 +149,9 @@ ReferenceFile ReferenceFile::decode(std::string_view bytes, const std::string& s
   return file;
 }
 
-ReferenceCache::ReferenceCache(fs::path folder) : folder_(std::move(folder)) { ensure_directory(folder_); }
+ReferenceCache::ReferenceCache(fs::path folder) : folder_(std::move(folder)) {
+  ensure_directory(folder_);
+}
 
 fs::path ReferenceCache::path(const ReferenceKey& key) const {
   return folder_ / ("dpo-" + sha256_hex(key.text()).substr(0, 32) + kExtension);

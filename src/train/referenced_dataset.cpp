@@ -15,7 +15,8 @@ namespace {
 std::vector<int64_t> target_counts(const data::Batch& batch) {
   std::vector<int64_t> counts(static_cast<size_t>(2 * batch.pairs), 0);
   const int64_t* const answers = batch.target_sequences_M.const_data_ptr<int64_t>();
-  for (int64_t target = 0; target < batch.target_count(); ++target) ++counts[static_cast<size_t>(answers[target])];
+  for (int64_t target = 0; target < batch.target_count(); ++target)
+    ++counts[static_cast<size_t>(answers[target])];
   return counts;
 }
 
@@ -53,12 +54,14 @@ ReferencedDataset::ReferencedDataset(std::shared_ptr<const data::Dataset> rows,
   const int64_t pairs = pairs_in(*rows_);
   APUS_CHECK(table_->size() == pairs && table_->chosen.size() == table_->row_hashes.size() &&
                  table_->rejected.size() == table_->row_hashes.size(),
-             ShapeError, "the reference log-probabilities are of ", table_->size(), " pairs, the dataset has ", pairs);
+             ShapeError, "the reference log-probabilities are of ", table_->size(),
+             " pairs, the dataset has ", pairs);
 }
 
 ReferencedDataset::~ReferencedDataset() = default;
 
-data::Batch ReferencedDataset::collate(std::span<const int64_t> ordinals, const data::CollateOptions& options) const {
+data::Batch ReferencedDataset::collate(std::span<const int64_t> ordinals,
+                                       const data::CollateOptions& options) const {
   data::Batch batch = rows_->collate(ordinals, options);
   if (batch.is_empty()) return batch;
   const std::vector<uint64_t> hashes = pair_hashes(batch);

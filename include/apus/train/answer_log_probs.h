@@ -42,7 +42,8 @@ APUS_API at::Tensor answer_tokens(const data::Batch& batch);
 /// Weights of LD-DPO: a token beyond the number of tokens that the pair's shorter answer has counts ld_alpha,
 /// others 1.
 /// Shapes:  fp32 [M] on the CPU, in the order of target_rows_M.
-/// Source:  Liu et al. 2024 (LD-DPO), equation 10; TRL 1.16's ld_alpha, which weighs policy and reference alike.
+/// Source:  Liu et al. 2024 (LD-DPO), equation 10; TRL 1.16's ld_alpha, which weighs policy and reference
+/// alike.
 APUS_API at::Tensor length_weights(const data::Batch& batch, double ld_alpha);
 
 }  // namespace apus::train

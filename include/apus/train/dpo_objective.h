@@ -30,15 +30,16 @@ struct APUS_API DpoOptions {
   Reference reference = {};
   /// LD-DPO, from 0 to 1: what tokens beyond the length of the pair's shorter answer count.
   std::optional<double> ld_alpha = {};
-  /// Seed of the policy's adapter dropout in training (`--disable_dropout false`); absent: nothing is dropped.
+  /// Seed of the policy's adapter dropout in training (`--disable_dropout false`); absent: nothing is
+  /// dropped.
   std::optional<uint64_t> dropout_seed = {};
 };
 
 /// The running mean of rewards that bco_pair of TRL 0.24 subtracts; equal on all ranks.
 ///
-/// Under kPairs it is the mean over all pairs of the steps before: known before a step starts, so the loss does not
-/// depend on how its rows are split. Under kMicrobatch it is TRL's: of the means of all micro-batches so far, the
-/// running one of every rank included. Evaluations read it and leave it as it is.
+/// Under kPairs it is the mean over all pairs of the steps before: known before a step starts, so the loss
+/// does not depend on how its rows are split. Under kMicrobatch it is TRL's: of the means of all
+/// micro-batches so far, the running one of every rank included. Evaluations read it and leave it as it is.
 class APUS_API RewardMean final : public ObjectiveMemory {
  public:
   /// Whether finish_step adds the step's rewards (kPairs), or add() does (kMicrobatch).
@@ -63,15 +64,16 @@ class APUS_API RewardMean final : public ObjectiveMemory {
 ///
 /// Maths:   log p sums over an answer's tokens (weighed with ld_alpha); the loss is the mean over pairs of
 ///          PreferenceLoss::per_pair, plus nll_weight times the mean of -log p over chosen tokens.
-/// Metrics: rewards/chosen, rewards/rejected, rewards/accuracies, rewards/margins, logps/chosen, logps/rejected,
+/// Metrics: rewards/chosen, rewards/rejected, rewards/accuracies, rewards/margins, logps/chosen,
+/// logps/rejected,
 ///          and nll_loss with sft or rpo_alpha.
-/// Collectives: the passes' own; bco_pair of TRL 0.24 under kMicrobatch: one all_reduce of 16 bytes a micro-batch.
-/// Memory:  two forwards' activations do not exist at a time: the reference pass keeps nothing.
+/// Collectives: the passes' own; bco_pair of TRL 0.24 under kMicrobatch: one all_reduce of 16 bytes a
+/// micro-batch. Memory:  two forwards' activations do not exist at a time: the reference pass keeps nothing.
 /// Source:  Rafailov et al. 2023, equation 7; names and conventions of TRL 1.16; see docs/design/dpo.md.
 class APUS_API DpoObjective final : public Objective {
  public:
-  /// Throws ConfigError as PreferenceLoss; for ld_alpha outside [0, 1] or with TRL 0.24, whose code counts its
-  /// tokens from the start of the prompt.
+  /// Throws ConfigError as PreferenceLoss; for ld_alpha outside [0, 1] or with TRL 0.24, whose code counts
+  /// its tokens from the start of the prompt.
   explicit DpoObjective(DpoOptions options);
 
   std::vector<int64_t> weights(const data::Batch& batch) const override;
@@ -82,7 +84,8 @@ class APUS_API DpoObjective final : public Objective {
   const PreferenceLoss& loss() const { return loss_; }
 
  private:
-  double running_mean(parallel::ShardedModel& model, const PairLogProbs& pairs, const data::Batch& batch) const;
+  double running_mean(parallel::ShardedModel& model, const PairLogProbs& pairs,
+                      const data::Batch& batch) const;
 
   DpoOptions options_;
   PreferenceLoss loss_;

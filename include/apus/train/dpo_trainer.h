@@ -20,13 +20,13 @@ struct APUS_API DpoTrainerOptions {
 
 /// Direct preference optimisation, full or LoRA: a Trainer whose goal is DpoObjective.
 ///
-/// Takes preference pairs (data::DpoDataset, a subset of one, packs, or a ReferencedDataset of these). The reference
-/// is one of Reference's: the same model with the adapters off or under a frozen adapter (peft::copy_adapter makes
-/// one), a second model, log-probabilities computed ahead, or none.
-/// Collectives: as Trainer's.
-/// Throws:      ConfigError if an adapter of the options is not on the model, a trainable adapter is not among the
-///              policy's (it would get no gradient), or the reference is trainable; from run, step and evaluate as
-///              Trainer.
+/// Takes preference pairs (data::DpoDataset, a subset of one, packs, or a ReferencedDataset of these). The
+/// reference is one of Reference's: the same model with the adapters off or under a frozen adapter
+/// (peft::copy_adapter makes one), a second model, log-probabilities computed ahead, or none. Collectives: as
+/// Trainer's. Throws:      ConfigError if an adapter of the options is not on the model, a trainable adapter
+/// is not among the
+///              policy's (it would get no gradient), or the reference is trainable; from run, step and
+///              evaluate as Trainer.
 class APUS_API DpoTrainer final {
  public:
   /// The model and what `context` points at outlive the trainer.

@@ -98,14 +98,16 @@ struct APUS_API PairRewards {
 
 /// The losses of direct preference optimisation and its relatives, for all pairs of a micro-batch.
 ///
-/// Maths:   with c, r = policy - reference of the chosen and the rejected answer, put through the f-divergence,
+/// Maths:   with c, r = policy - reference of the chosen and the rejected answer, put through the
+/// f-divergence,
 ///          d = c - r: sigmoid is -log sigmoid(beta d - margin); the others in docs/design/dpo.md.
 /// Dtypes:  any floating inputs; computed in fp64, so that extreme log-probabilities give no NaN where the
 ///          value is finite; the results are fp64, the gradients in the inputs' dtype.
 /// Source:  TRL 1.16.0 and 0.24.0, DPOTrainer; margins: Amini et al. 2024 (ODPO), equation 7.
 class APUS_API PreferenceLoss final {
  public:
-  /// Throws: ConfigError where TRL refuses, and where a formula has no value: beta, discopop_tau not positive,
+  /// Throws: ConfigError where TRL refuses, and where a formula has no value: beta, discopop_tau not
+  /// positive,
   ///         label_smoothing outside [0, 1), robust at 0.5 and above, exo_pair at 0 (TRL 0.24: 1e-3 then), a
   ///         divergence with a loss that has none, no terms.
   explicit PreferenceLoss(PreferenceLossOptions options);

@@ -73,7 +73,8 @@ class APUS_API ReferenceModel final {
   /// Memory:   stored in the wanted dtype, parameters stay mapped from the file; under a policy that shards
   ///           parameters each rank keeps its part.
   /// The caller sees to it that both models share a tokenizer.
-  ReferenceModel(models::PretrainedModel loaded, comm::Communicator& dp, parallel::ShardedModelOptions engine);
+  ReferenceModel(models::PretrainedModel loaded, comm::Communicator& dp,
+                 parallel::ShardedModelOptions engine);
   ~ReferenceModel();
   ReferenceModel(const ReferenceModel&) = delete;
   ReferenceModel& operator=(const ReferenceModel&) = delete;

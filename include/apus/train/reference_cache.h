@@ -12,7 +12,8 @@
 
 namespace apus::train {
 
-/// What decides about a reference's log-probabilities, field by field, as texts that are equal on every machine.
+/// What decides about a reference's log-probabilities, field by field, as texts that are equal on every
+/// machine.
 struct APUS_API ReferenceKey {
   std::string model;            ///< model_fingerprint() of the folder that the reference's weights come from
   std::string adapter = "off";  ///< adapter_fingerprint() of its adapter
@@ -22,8 +23,8 @@ struct APUS_API ReferenceKey {
   std::string rope = "config";        ///< rope_scaling, max_model_len, rope_batch_length where given
   std::string max_length;
   std::string truncation;
-  std::string chat_template;  ///< whether it is used, and its hash
-  std::string tokenizer;      ///< hash of tokenizer.json
+  std::string chat_template;      ///< whether it is used, and its hash
+  std::string tokenizer;          ///< hash of tokenizer.json
   std::string ld_alpha = "none";  ///< filled in by precompute_reference
   std::string data;               ///< hash over the rows' hashes; filled in by precompute_reference
   std::string library;            ///< version of apus; filled in by precompute_reference
@@ -75,9 +76,8 @@ class APUS_API ReferenceCache final {
   std::filesystem::path folder_;
 };
 
-/// Fingerprint of a model folder: config.json whole, of each safetensors file its size, its first 64 KiB and 1,024
-/// evenly spaced pieces of 4 KiB (smaller files whole).
-/// Throws: FileError.
+/// Fingerprint of a model folder: config.json whole, of each safetensors file its size, its first 64 KiB and
+/// 1,024 evenly spaced pieces of 4 KiB (smaller files whole). Throws: FileError.
 APUS_API std::string model_fingerprint(const std::filesystem::path& folder);
 
 /// Fingerprint of an adapter folder: its two files, whole.

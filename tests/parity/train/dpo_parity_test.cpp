@@ -125,8 +125,10 @@ void expect_trajectory_under(const parallel::ShardPolicy& policy, const DpoCase&
     parallel::ShardedModelOptions engine_options = train::engine_options(options);
     engine_options.policy = policy;
     parallel::ShardedModel engine(*base.model, *dp, engine_options);
-    if (!train::dpo_options(options).reference.adapters.empty()) {
+    train::DpoOptions dpo_options = train::dpo_options(options);
+    if (!item.keeps_adapter_off()) {
       peft::copy_adapter(*base.model, train::kPolicyAdapter, train::kReferenceAdapter);
+      dpo_options.reference = train::Reference::adapter({train::kReferenceAdapter}, "a frozen copy");
     }
     const auto tokenizer = data::load_tokenizer_folder(folder);
     NullLogger logger;
@@ -140,8 +142,7 @@ void expect_trajectory_under(const parallel::ShardPolicy& policy, const DpoCase&
       records.push_back(record);
     };
     train::DpoTrainer trainer(
-        engine, {.dpo = train::dpo_options(options), .trainer = train::trainer_options(options, tokenizer)},
-        context);
+        engine, {.dpo = dpo_options, .trainer = train::trainer_options(options, tokenizer)}, context);
     trainer.run(dataset, nullptr);
     const auto& steps = item.trajectory.at("steps");
     ASSERT_EQ(records.size(), steps.size()) << what;

@@ -32,8 +32,7 @@ void expect_report(const train::StepReport& found, const nlohmann::json& wanted,
     const std::string& name = metrics[metric].name;
     if (name == "rewards/accuracies") continue;  // depends on how equal passes round
     const double tolerance = name.starts_with("logps") ? 2e-4 : 2e-5;
-    EXPECT_NEAR(found.metrics.at(metric), wanted.at(name).get<double>(), tolerance)
-        << what << ", " << name;
+    EXPECT_NEAR(found.metrics.at(metric), wanted.at(name).get<double>(), tolerance) << what << ", " << name;
   }
 }
 
@@ -45,9 +44,10 @@ void expect_trajectory(const DpoCase& item, std::shared_ptr<comm::Communicator> 
   models::register_builtin_models(registry);
   const models::PretrainedModel base = models::load_pretrained(folder, registry);
   peft::load_adapter(options.adapters, *base.model, train::kPolicyAdapter);
-  const train::DpoOptions dpo = train::dpo_options(options);
-  if (!dpo.reference.adapters.empty()) {
+  train::DpoOptions dpo = train::dpo_options(options);
+  if (!item.keeps_adapter_off()) {
     peft::copy_adapter(*base.model, train::kPolicyAdapter, train::kReferenceAdapter);
+    dpo.reference = train::Reference::adapter({train::kReferenceAdapter}, "a frozen copy");
   }
   parallel::ShardedModelOptions engine_options = train::engine_options(options);
   engine_options.policy = parallel::Zero3();
