@@ -90,10 +90,11 @@ train::DataLook look_or_report_error(const std::optional<ReportFile>& report, co
 }  // namespace
 
 FlagTable data_command_flags() {
-  std::vector<Flag> flags = grouped(
-      "report (apus data)",
-      {acts("result_path", FlagKind::kText, "none", "file for the report as one JSON object")});
-  for (const Flag& flag : training_flags().flags()) flags.push_back(flag);
+  std::vector<Flag> flags =
+      grouped("report (apus data)",
+              {acts("result_path", FlagKind::kText, "none", "file for the report as one JSON object")});
+  const FlagTable training = training_flags();
+  flags.insert(flags.end(), training.flags().begin(), training.flags().end());
   return FlagTable(std::move(flags));
 }
 
@@ -103,22 +104,21 @@ int run_data(const Call& call) {
   const comm::LaunchEnvironment launch = comm::resolve_launch(call.environment);
   if (launch.rank > 0) return 0;  // one report, however many ranks a launcher has started
   TrainingCommand command = read_training_command(values, table);
-  const data::DataTask task = task_of(values, command.job);
-  settle_task(command, values, table, job_task_of(task));
-  command.job.task.clear();
-  train::JobOptions job = train::resolve_job(command.job, launch.world_size);
-  job.model = resolve_model_folder(job.model, call.environment);
-  const std::optional<ReportFile> report = report_file_of(values, table, job);
+  command.job.model = resolve_model_folder(command.job.model, call.environment);
+  const std::optional<ReportFile> report = report_file_of(values, table, command.job);
   const SystemClock clock;
   PreparationLog log;
   for (const std::string& note : command.notes) log.info(note);
   for (const std::string& warning : command.warnings) log.warning(warning);
   const train::DataLook look = look_or_report_error(report, [&] {
-    return train::look_at_data(job, {.task = task,
-                                     .world = launch.world_size,
-                                     .clock = &clock,
-                                     .logger = &log,
-                                     .cache_folder = cache_directory(call.environment)});
+    const data::DataTask task = task_of(values, command.job);
+    settle_task(command, values, table, job_task_of(task));
+    return train::look_at_data(train::resolve_job(command.job, launch.world_size),
+                               {.task = task,
+                                .world = launch.world_size,
+                                .clock = &clock,
+                                .logger = &log,
+                                .cache_folder = cache_directory(call.environment)});
   });
   log.say_others(look);
   write_json(report, to_json(look));

@@ -39,8 +39,9 @@ std::string size_text(const std::optional<int64_t>& bytes) {
   return bytes ? size_text(*bytes) : "unknown";
 }
 
+/// " (CUDA 13.0)"; nothing where it is unknown, as with GPUs that are hidden.
 std::string cuda_text(int version) {
-  return version == 0 ? "of unknown version" : detail::concat(version / 1000, ".", version % 1000 / 10);
+  return version == 0 ? "" : detail::concat(" (CUDA ", version / 1000, ".", version % 1000 / 10, ")");
 }
 
 std::string build_text(const EnvFacts& facts) {
@@ -49,8 +50,8 @@ std::string build_text(const EnvFacts& facts) {
     return detail::concat(", ", version.empty() ? "no " : "", name, version.empty() ? "" : " ", version);
   };
   std::string text = line("apus", kVersion);
-  text += line("built with", "libtorch " + versions.libtorch + part("cuDNN", versions.cudnn) +
-                                 part("NCCL", versions.nccl));
+  text += line("built with",
+               "libtorch " + versions.libtorch + part("cuDNN", versions.cudnn) + part("NCCL", versions.nccl));
   if (versions.nccl.empty()) text += line("", "trains on the CPU; ranks talk through Gloo");
   return text;
 }
@@ -59,9 +60,9 @@ std::string driver_text(const EnvFacts& facts) {
   const DeviceSurvey& survey = facts.survey;
   if (survey.driver_release.empty() && survey.cuda_version == 0) return "";
   const std::string release = survey.driver_release.empty() ? "unknown release" : survey.driver_release;
-  return line("driver", detail::concat(release, " (CUDA ", cuda_text(survey.cuda_version),
-                                       "); needed: ", facts.requirement.driver_release, " or newer (CUDA ",
-                                       cuda_text(facts.requirement.cuda_version), ")"));
+  return line("driver", release + cuda_text(survey.cuda_version) +
+                            "; needed: " + facts.requirement.driver_release + " or newer" +
+                            cuda_text(facts.requirement.cuda_version));
 }
 
 /// "0-1, 0-2" for the pairs that have no access in one direction at least.
@@ -84,8 +85,10 @@ std::string peer_text(const GpuList& list) {
   const std::string without = pairs_without_access(list);
   if (without.empty()) return line("peer access", "all GPUs reach each other's memory");
   return line("peer access", "not between GPUs " + without) +
-         warning("GPUs without peer access talk through host memory, so several can be slower than one; a virtual "
-                 "machine or IOMMU/ACS settings often forbid it");
+         warning(
+             "GPUs without peer access talk through host memory, so several can be slower than one; a "
+             "virtual "
+             "machine or IOMMU/ACS settings often forbid it");
 }
 
 std::string gpu_text(const EnvFacts& facts) {
@@ -101,8 +104,8 @@ std::string gpu_text(const EnvFacts& facts) {
     text += line("", detail::concat(i, ": ", gpu.name, ", ", size_text(gpu.memory_bytes)));
   }
   if (survey.count > 1) {
-    text += line("", detail::concat("one rank uses one GPU; for all: NPROC_PER_NODE=", survey.count,
-                                    " apus dpo ..."));
+    text += line(
+        "", detail::concat("one rank uses one GPU; for all: NPROC_PER_NODE=", survey.count, " apus dpo ..."));
   }
   return text + driver_text(facts) + peer_text(facts.gpus);
 }
@@ -119,8 +122,9 @@ std::string memory_text(const EnvFacts& facts) {
   text += warning(shared_memory_warning(facts.shared_memory));
   text += line("memlock", facts.memlock_bytes ? size_text(*facts.memlock_bytes) : "unlimited");
   if (facts.memlock_bytes && *facts.memlock_bytes < kLeastMemlockBytes && facts.survey.usable()) {
-    text += warning("pinned buffers and InfiniBand lock memory; raise the limit: ulimit -l unlimited (docker: "
-                    "--ulimit memlock=-1)");
+    text += warning(
+        "pinned buffers and InfiniBand lock memory; raise the limit: ulimit -l unlimited (docker: "
+        "--ulimit memlock=-1)");
   }
   return text;
 }
@@ -130,8 +134,8 @@ std::string variables_text(const EnvFacts& facts) {
   if (notes.empty()) return line("variables", "none that concerns a run is set");
   std::string text = "variables\n";
   for (const VariableNote& note : notes) {
-    text += detail::concat("  ", note.name, "=", note.value, note.acts ? ": " : ": without effect: ", note.note,
-                           "\n");
+    text += detail::concat("  ", note.name, "=", note.value,
+                           note.acts ? ": " : ": without effect: ", note.note, "\n");
   }
   return text;
 }
@@ -140,9 +144,10 @@ std::string variables_text(const EnvFacts& facts) {
 
 std::string shared_memory_warning(const std::optional<SpaceFacts>& space) {
   if (!space || space->total_bytes >= kLeastSharedMemoryBytes) return "";
-  return detail::concat("/dev/shm has ", size_text(space->total_bytes),
-                        ", less than 1 GiB: ranks on GPUs exchange through it and may die with SIGBUS or `unhandled "
-                        "system error`; enlarge it (docker: --shm-size=8g, or --ipc=host)");
+  return detail::concat(
+      "/dev/shm has ", size_text(space->total_bytes),
+      ", less than 1 GiB: ranks on GPUs exchange through it and may die with SIGBUS or `unhandled "
+      "system error`; enlarge it (docker: --shm-size=8g, or --ipc=host)");
 }
 
 std::string env_text(const EnvFacts& facts) {

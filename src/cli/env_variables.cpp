@@ -11,33 +11,35 @@ using Notes = std::map<std::string, std::string, std::less<>>;
 
 /// Read by apus, whatever is trained.
 const Notes& acting() {
-  static const Notes notes = {
-      {"APUS_CACHE_DIR", "where prepared rows are kept"},
-      {"CUDA_VISIBLE_DEVICES", "which GPUs ranks see; empty: none"},
-      {"GLOO_SOCKET_IFNAME", "network interface of the ranks on CPU"},
-      {"HF_HOME", "where hub ids of --model are looked up"},
-      {"LOCAL_RANK", "this rank's place on its machine, and its GPU"},
-      {"LOCAL_WORLD_SIZE", "ranks of this machine"},
-      {"MASTER_ADDR", "where the ranks meet"},
-      {"MASTER_PORT", "where the ranks meet"},
-      {"MODELSCOPE_CACHE", "where hub ids of --model are looked up"},
-      {"NODE_RANK", "which machine of the job this is"},
-      {"NO_COLOR", "no colours"},
-      {"NPROC_PER_NODE", "ranks that a command starts on this machine"},
-      {"OMP_NUM_THREADS", "threads of each rank"},
-      {"RANK", "this process is one rank of a launcher's"},
-      {"TORCHELASTIC_USE_AGENT_STORE", "the launcher serves the ranks' store"},
-      {"WORLD_SIZE", "ranks of the job"}};
+  static const Notes notes = {{"APUS_CACHE_DIR", "where prepared rows are kept"},
+                              {"CUDA_VISIBLE_DEVICES", "which GPUs ranks see; empty: none"},
+                              {"GLOO_SOCKET_IFNAME", "network interface of the ranks on CPU"},
+                              {"HF_HOME", "where hub ids of --model are looked up"},
+                              {"LOCAL_RANK", "this rank's place on its machine, and its GPU"},
+                              {"LOCAL_WORLD_SIZE", "ranks of this machine"},
+                              {"MASTER_ADDR", "where the ranks meet"},
+                              {"MASTER_PORT", "where the ranks meet"},
+                              {"MODELSCOPE_CACHE", "where hub ids of --model are looked up"},
+                              {"NODE_RANK", "which machine of the job this is"},
+                              {"NO_COLOR", "no colours"},
+                              {"NPROC_PER_NODE", "ranks that a command starts on this machine"},
+                              {"OMP_NUM_THREADS", "threads of each rank"},
+                              {"RANK", "this process is one rank of a launcher's"},
+                              {"TORCHELASTIC_USE_AGENT_STORE", "the launcher serves the ranks' store"},
+                              {"WORLD_SIZE", "ranks of the job"}};
   return notes;
 }
 
 /// Set by people in the hope of something that they do not do.
 const Notes& without_effect() {
   static const Notes notes = {
-      {"NCCL_ASYNC_ERROR_HANDLING", "a variable of PyTorch's process group; apus always ends a broken collective"},
+      {"NCCL_ASYNC_ERROR_HANDLING",
+       "a variable of PyTorch's process group; apus always ends a broken collective"},
       {"NCCL_BLOCKING_WAIT", "a variable of PyTorch's process group; --ddp_timeout says how long ranks wait"},
-      {"NCCL_DESYNC_DEBUG", "a variable of PyTorch's process group; a hang is reported with rank and operation"},
+      {"NCCL_DESYNC_DEBUG",
+       "a variable of PyTorch's process group; a hang is reported with rank and operation"},
       {"NCCL_SOCKET_TIMEOUT", "NCCL has no such variable; --ddp_timeout says how long ranks wait"},
+      {"NCCL_VERSION", "a label of container images"},
       {"NCCL_TIMEOUT", "NCCL has no such variable; --ddp_timeout says how long ranks wait"},
       {"GLOO_DEVICE_TRANSPORT", "apus always takes TCP"},
       {"PYTORCH_ALLOC_CONF", "read by PyTorch's allocator for GPUs alone"},

@@ -10,8 +10,10 @@ namespace apus::cli {
 namespace {
 
 constexpr const char* kMemoryRemedy =
-    "lower --per_device_train_batch_size or --max_length, keep --gradient_checkpointing true, take --bf16 true, start "
-    "fewer ranks on this machine, or shard (--deepspeed zero2, zero3); `apus plan` with the same flags says what takes "
+    "lower --per_device_train_batch_size or --max_length, keep --gradient_checkpointing true, take --bf16 "
+    "true, start "
+    "fewer ranks on this machine, or shard (--deepspeed zero2, zero3); `apus plan` with the same flags says "
+    "what takes "
     "the memory";
 
 /// libtorch appends where in its sources an error arose.
@@ -45,9 +47,10 @@ std::string error_text(const std::exception& error) {
                           kMemoryRemedy);
   }
   if (text.find("Expected all tensors to be on the same device") != text.npos) {
-    return detail::concat("device mismatch: ", text,
-                          "; each rank has one device, LOCAL_RANK within CUDA_VISIBLE_DEVICES: leave --device_map out, "
-                          "and give every rank the same list of devices");
+    return detail::concat(
+        "device mismatch: ", text,
+        "; each rank has one device, LOCAL_RANK within CUDA_VISIBLE_DEVICES: leave --device_map out, "
+        "and give every rank the same list of devices");
   }
   return text;
 }

@@ -21,9 +21,10 @@ std::vector<Flag> data_flags() {
        acts("template", kText, "auto", "chat template: the model's own (auto), a name, or a .jinja file"),
        acts("use_chat_template", kBoolean, "true (pt: false)", "false: rows of plain strings are raw text"),
        acts("columns", kText, "none", "JSON object that renames columns: {\"question\": \"prompt\"}"),
-       for_tasks({"sft"}, among({"default", "last_round", "all"},
-                                acts("loss_scale", kText, "default",
-                                     "what is trained: answers (default), the last one, or every token (all)"))),
+       for_tasks({"sft"},
+                 among({"default", "last_round", "all"},
+                       acts("loss_scale", kText, "default",
+                            "what is trained: answers (default), the last one, or every token (all)"))),
        acts("strict", kBoolean, "false", "stop at a broken row instead of counting it"),
        acts("dataloader_num_workers", kInteger, "1", "threads that make batches"),
        acts("dataloader_prefetch_factor", kInteger, "2", "batches that each of them is ahead"),
@@ -42,11 +43,13 @@ std::vector<Flag> loop_flags() {
        acts("gradient_accumulation_steps", kInteger, "so that the total is >= 16", "micro-batches in a step"),
        acts("gradient_checkpointing", kBoolean, "auto",
             "recompute blocks in the backward pass: true, false, or as memory asks"),
-       acts("disable_dropout", kBoolean, "true in DPO", "train without the adapter's dropout"),
+       for_tasks({"dpo"},
+                 acts("disable_dropout", kBoolean, "true in DPO", "train without the adapter's dropout")),
        acts("seed", kInteger, "42", "of the adapter's start and of dropout"),
        acts("data_seed", kInteger, "42", "of the order of rows"),
        acts("full_determinism", kBoolean, "false", "the same bits under every strategy"),
-       acts("early_stop_interval", kInteger, "none", "end after so many evaluations without a better figure")});
+       acts("early_stop_interval", kInteger, "none",
+            "end after so many evaluations without a better figure")});
 }
 
 std::vector<Flag> optimizer_flags() {
@@ -86,7 +89,7 @@ std::vector<Flag> preference_flags() {
        acts("ld_alpha", kNumber, "none", "weight of tokens beyond the shorter answer's length"),
        acts("discopop_tau", kNumber, "0.05", "temperature of the discopop loss"),
        acts("f_divergence_type", kText, "reverse_kl", "divergence from the reference"),
-       acts("f_alpha_divergence_coef", kNumber, "1", "coefficient of the alpha divergence"),
+       acts("f_alpha_divergence_coef", kNumber, "none", "coefficient of the alpha divergence (none: TRL's)"),
        acts("dpo_reduction", kText, "pairs", "the mean is over pairs, or over each microbatch first")});
   for (Flag& flag : flags) flag.tasks = {"dpo"};
   return flags;
@@ -102,7 +105,8 @@ std::vector<Flag> output_flags() {
                   acts("eval_steps", kInteger, "= save_steps", "steps between two evaluations"),
                   acts("save_total_limit", kInteger, "none", "checkpoints kept: the newest and the best"),
                   acts("load_best_model_at_end", kBoolean, "false", "end with the best checkpoint"),
-                  acts("metric_for_best_model", kText, "eval_loss", "figure of the evaluation that says which is the best"),
+                  acts("metric_for_best_model", kText, "eval_loss",
+                       "figure of the evaluation that says which is the best"),
                   acts("resume_from_checkpoint", kText, "auto", "auto, none, or a checkpoint's folder"),
                   acts("resume_only_model", kBoolean, "false", "take the weights and start at step 0"),
                   acts("report_to", kList, "tensorboard", "tensorboard: event files in runs/; or none"),

@@ -44,7 +44,8 @@ std::string python_lines(const FlagTable& table) {
 }  // namespace
 
 std::string help_text(std::string_view command, std::string_view summary, const FlagTable& table) {
-  if (table.flags().empty()) return detail::concat("Usage: apus ", command, "\n", summary, "\n\nIt takes no flags.");
+  if (table.flags().empty())
+    return detail::concat("Usage: apus ", command, "\n", summary, "\n\nIt takes no flags.");
   std::string text =
       detail::concat("Usage: apus ", command, " [flags]\n", summary, "\n\n",
                      "--k v or --k=v; booleans true/false/1/0/yes/no; lists by commas or spaces.\n");

@@ -6,7 +6,8 @@ namespace apus::cli {
 
 data::DataTask data_task_of(const train::JobOptions& job) {
   APUS_CHECK(!job.dataset.empty(), ConfigError, "--dataset is missing: its columns say what is trained");
-  const data::ColumnMap columns = job.columns.empty() ? data::ColumnMap() : data::ColumnMap::parse(job.columns);
+  const data::ColumnMap columns =
+      job.columns.empty() ? data::ColumnMap() : data::ColumnMap::parse(job.columns);
   return data::find_data_task(job.dataset, columns);
 }
 

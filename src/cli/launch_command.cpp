@@ -60,10 +60,12 @@ int run_launch(const Call& call) {
   const Call inner{.arguments = {end + 1, all.end()}, .environment = call.environment};
   const std::string& command = inner.arguments.front();
   if (!trains(command)) {
-    const bool has_one_process = command == "data" || command == "merge" || command == "plan" || command == "env" || command == "export";
-    APUS_CHECK(!has_one_process, ConfigError, "apus ", command, " is one process: call it without `apus launch`");
-    throw NotSupported(
-        detail::concat("apus launch of `", command, "` is not supported yet; dpo, sft, pt, rlhf and train are"));
+    const bool has_one_process = command == "data" || command == "merge" || command == "plan" ||
+                                 command == "env" || command == "export";
+    APUS_CHECK(!has_one_process, ConfigError, "apus ", command,
+               " is one process: call it without `apus launch`");
+    throw NotSupported(detail::concat("apus launch of `", command,
+                                      "` is not supported yet; dpo, sft, pt, rlhf and train are"));
   }
   launch::LaunchOptions options = launch_options(values, call.environment);
   launch::check_counts(options);

@@ -2,7 +2,8 @@
 
 #include "cli/env_facts.h"
 
-// A build with CUDA says so (src/CMakeLists.txt): headers that lie about on the machine are no part of others.
+// A build with CUDA says so (src/CMakeLists.txt): headers that lie about on the machine are no part of
+// others.
 #ifdef APUS_WITH_CUDA
 #include <cudnn_version.h>
 #include <nccl.h>

@@ -28,10 +28,12 @@ void refuse_foreign(std::string_view name) {
         detail::concat("--", name, " belongs to `apus launch`: apus launch --", name, " ... -- COMMAND ..."));
   }
   if (infer_flags().find(name) != nullptr) {
-    throw NotSupported(detail::concat("--", name, " belongs to `apus infer`, which is not supported yet; leave it out"));
+    throw NotSupported(
+        detail::concat("--", name, " belongs to `apus infer`, which is not supported yet; leave it out"));
   }
   if (training_flags().find(name) != nullptr) {
-    throw ConfigError(detail::concat("--", name, " belongs to the training commands (apus dpo, sft, pt, train); leave it out"));
+    throw ConfigError(detail::concat(
+        "--", name, " belongs to the training commands (apus dpo, sft, pt, train); leave it out"));
   }
 }
 

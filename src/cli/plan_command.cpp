@@ -39,7 +39,9 @@ bool is_there(const fs::path& path) {
 }
 
 bool has_data(const train::JobOptions& job) {
-  const auto has_file = [](const std::string& file) { return is_there(data::parse_dataset_source(file).path); };
+  const auto has_file = [](const std::string& file) {
+    return is_there(data::parse_dataset_source(file).path);
+  };
   return !job.dataset.empty() && std::ranges::all_of(job.dataset, has_file);
 }
 
@@ -60,7 +62,8 @@ int count_of(const FlagValues& values, const FlagTable& table, const char* name,
   const FlagValue* value = values.find(name);
   if (value == nullptr || says_default(*table.find(name), *value)) return fallback;
   const int64_t count = value->integer();
-  APUS_CHECK(count >= 1 && count <= kMostRanks, ConfigError, value->shown, " ", count, ": expected 1 to ", kMostRanks);
+  APUS_CHECK(count >= 1 && count <= kMostRanks, ConfigError, value->shown, " ", count, ": expected 1 to ",
+             kMostRanks);
   return static_cast<int>(count);
 }
 
@@ -76,7 +79,8 @@ class Planner {
     const comm::LaunchEnvironment launch = comm::resolve_launch(call.environment);
     context_.world = count_of(values_, table_, "world", launch.world_size);
     context_.registry = &registry_;
-    context_.cluster.cards_per_host = count_of(values_, table_, "cards_per_host", context_.cluster.cards_per_host);
+    context_.cluster.cards_per_host =
+        count_of(values_, table_, "cards_per_host", context_.cluster.cards_per_host);
     if (const FlagValue* card = given("card")) context_.card = train::find_card(card->text());
     context_.device = context_.card ? train::PlanDevice::kCard : train::PlanDevice::kHost;
   }
@@ -105,26 +109,28 @@ class Planner {
     const FlagValue* path = given("result_path");
     if (path == nullptr) return std::nullopt;
     ReportInputs inputs{.folders = {job().model}};
-    for (const std::string& file : job().dataset) inputs.files.push_back(data::parse_dataset_source(file).path);
+    for (const std::string& file : job().dataset)
+      inputs.files.push_back(data::parse_dataset_source(file).path);
     return ReportFile(path->text(), inputs);
   }
 
   /// Where the lengths come from, for people.
   std::string read_lengths() {
     if (!has_data(job()) || !has_tokenizer(job()))
-      return "Lengths: every row is taken to be as long as --max_length allows; with --dataset and the model's "
+      return "Lengths: every row is taken to be as long as --max_length allows; with --dataset and the "
+             "model's "
              "tokenizer there, they are those of the rows";
-    const train::DataLook look = train::look_at_data(
-        train::resolve_job(job(), context_.world), {.task = data_task_of(job()),
-                                                    .world = context_.world,
-                                                    .clock = &clock_,
-                                                    .logger = &silent_,
-                                                    .cache_folder = cache_directory(call_.environment),
-                                                    .samples = 0});
+    const train::DataLook look = train::look_at_data(train::resolve_job(job(), context_.world),
+                                                     {.task = data_task_of(job()),
+                                                      .world = context_.world,
+                                                      .clock = &clock_,
+                                                      .logger = &silent_,
+                                                      .cache_folder = cache_directory(call_.environment),
+                                                      .samples = 0});
     if (!look.error.empty()) throw Error(look.error);
     context_.rows = profile_of(look);
-    return detail::concat("Lengths: those of ", look.train.lengths.sequences, " sequences of --dataset, at most ",
-                          look.train.lengths.longest, " tokens");
+    return detail::concat("Lengths: those of ", look.train.lengths.sequences,
+                          " sequences of --dataset, at most ", look.train.lengths.longest, " tokens");
   }
 
   /// On CPUs a rank's share of the memory depends on what all ranks map together, which a first plan says.
@@ -139,7 +145,8 @@ class Planner {
                       const std::string& lengths) const {
     std::string text = "Task: " + command_.job.task + "\n" + lengths + "\n\n" + train::to_text(plan);
     if (plan.card) return text + "\n\n" + train::to_text(ranked, plan);
-    return text + "\n\nThis is for ranks on this machine's processors; --card A100-40GB --world 4 plans for cards.";
+    return text +
+           "\n\nThis is for ranks on this machine's processors; --card A100-40GB --world 4 plans for cards.";
   }
 
   const Call& call_;
@@ -170,11 +177,13 @@ train::RowProfile profile_of(const train::DataLook& look) {
 FlagTable plan_flags() {
   using enum FlagKind;
   std::vector<Flag> flags = grouped(
-      "plan", {acts("card", kText, "none", "plan for this kind of GPU, as in A100-40GB; none: this machine's CPUs"),
-               acts("world", kInteger, "NPROC_PER_NODE", "ranks of the job"),
-               acts("cards_per_host", kInteger, "8", "GPUs of a machine; others are reached over the network"),
-               acts("result_path", kText, "none", "file for the plan as one JSON object")});
-  for (const Flag& flag : training_flags().flags()) flags.push_back(flag);
+      "plan",
+      {acts("card", kText, "none", "plan for this kind of GPU, as in A100-40GB; none: this machine's CPUs"),
+       acts("world", kInteger, "NPROC_PER_NODE", "ranks of the job"),
+       acts("cards_per_host", kInteger, "8", "GPUs of a machine; others are reached over the network"),
+       acts("result_path", kText, "none", "file for the plan as one JSON object")});
+  const FlagTable training = training_flags();
+  flags.insert(flags.end(), training.flags().begin(), training.flags().end());
   return FlagTable(std::move(flags));
 }
 

@@ -10,14 +10,14 @@ namespace apus::cli {
 /// The flags of `apus plan`: those of the training commands, and which cards and how many ranks to plan for.
 FlagTable plan_flags();
 
-/// `apus plan [dpo|sft|pt] ...`: with the flags of a training command unchanged, prints what each rank will hold,
-/// term by term, and how long a step takes; for `--card NAME` also other ways to run the job, ranked. Needs
-/// config.json of --model, neither weights nor GPUs; where --dataset and the tokenizer are there, the lengths are
-/// those of the rows, else --max_length. Returns the exit code.
+/// `apus plan [dpo|sft|pt] ...`: with the flags of a training command unchanged, prints what each rank will
+/// hold, term by term, and how long a step takes; for `--card NAME` also other ways to run the job, ranked.
+/// Needs config.json of --model, neither weights nor GPUs; where --dataset and the tokenizer are there, the
+/// lengths are those of the rows, else --max_length. Returns the exit code.
 int run_plan(const Call& call);
 
-/// Lengths of the rows that are trained, as a plan takes them. Of a row's parts only the longest are known, so rows
-/// are taken to be as long as all of them together.
+/// Lengths of the rows that are trained, as a plan takes them. Of a row's parts only the longest are known,
+/// so rows are taken to be as long as all of them together.
 train::RowProfile profile_of(const train::DataLook& look);
 
 }  // namespace apus::cli

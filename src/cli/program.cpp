@@ -47,16 +47,20 @@ std::vector<Command> training_commands() {
 std::vector<Command> commands() {
   std::vector<Command> all = training_commands();
   for (Command& command : std::vector<Command>{
-           {"data", "Looks at what --dataset holds before anything is trained: counts, lengths, first rows, batches.",
+           {"data",
+            "Looks at what --dataset holds before anything is trained: counts, lengths, first rows, batches.",
             run_data, data_command_flags},
-           {"launch", "Starts the ranks of this machine: apus launch --nproc_per_node=4 -- dpo ...", run_launch,
-            launch_flags},
-           {"plan", "Memory and time of a job before it is launched, with its flags: apus plan ... --card A100-40GB --world 4",
+           {"launch", "Starts the ranks of this machine: apus launch --nproc_per_node=4 -- dpo ...",
+            run_launch, launch_flags},
+           {"plan",
+            "Memory and time of a job before it is launched, with its flags: apus plan ... --card A100-40GB "
+            "--world 4",
             run_plan, plan_flags},
-           {"env", "GPUs, driver, processors, memory, limits and variables of this machine.", run_env, env_flags},
+           {"env", "GPUs, driver, processors, memory, limits and variables of this machine.", run_env,
+            env_flags},
            {"infer", "Answers.", nullptr, infer_flags},
-           {"merge", "Puts an adapter into its base: a complete model, apus merge --adapters CHECKPOINT", run_merge,
-            merge_flags},
+           {"merge", "Puts an adapter into its base: a complete model, apus merge --adapters CHECKPOINT",
+            run_merge, merge_flags},
            {"export", "The same as `apus merge`, with --merge_lora true.", run_export, export_flags},
            {"megatron", "Training under Megatron's flag names.", nullptr, nullptr}}) {
     all.push_back(std::move(command));

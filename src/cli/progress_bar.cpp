@@ -80,8 +80,7 @@ void ProgressBar::erase() {
 void ProgressBar::draw() {
   if (!shown_) return;
   const std::string line = progress_line(
-      *shown_,
-      {.columns = options_.columns(), .unicode = options_.unicode, .colours = options_.colours});
+      *shown_, {.columns = options_.columns(), .unicode = options_.unicode, .colours = options_.colours});
   options_.write(line);
   drawn_columns_ = columns_of(line);
 }

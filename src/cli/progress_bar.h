@@ -34,8 +34,8 @@ class ProgressBar final {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// Shows a step. Time passed and left are measured here, from the first call of this process on: steps of an
-  /// earlier attempt are not taken for fast ones. The first and the last step are drawn always.
+  /// Shows a step. Time passed and left are measured here, from the first call of this process on: steps of
+  /// an earlier attempt are not taken for fast ones. The first and the last step are drawn always.
   void update(ProgressFigures figures);
   /// Runs `print`, which writes whole lines, with the bar out of the way, and draws it again.
   void print_above(const std::function<void()>& print);

@@ -19,12 +19,11 @@ OpenLine open_line_of(int rank, const Environment& environment) {
 RunConsole::RunConsole(int rank, const Environment& environment, const Clock& clock)
     : lines_(make_rank_console(rank, open_line_of(rank, environment))) {
   if (rank != 0 || !progress_wanted(environment)) return;
-  bar_ = std::make_unique<ProgressBar>(
-      ProgressBarOptions{.write = write_terminal,
-                         .columns = [] { return terminal_columns(); },
-                         .clock = &clock,
-                         .unicode = speaks_utf8(environment),
-                         .colours = colours_wanted(environment)});
+  bar_ = std::make_unique<ProgressBar>(ProgressBarOptions{.write = write_terminal,
+                                                          .columns = [] { return terminal_columns(); },
+                                                          .clock = &clock,
+                                                          .unicode = speaks_utf8(environment),
+                                                          .colours = colours_wanted(environment)});
 }
 
 RunConsole::~RunConsole() = default;

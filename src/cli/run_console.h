@@ -10,8 +10,9 @@
 
 namespace apus::cli {
 
-/// What a rank says while it trains: the lines of make_rank_console(), and on rank 0, where standard output is a
-/// terminal that can move its cursor, a progress bar below them. In a pipe or a file there are the lines alone.
+/// What a rank says while it trains: the lines of make_rank_console(), and on rank 0, where standard output
+/// is a terminal that can move its cursor, a progress bar below them. In a pipe or a file there are the lines
+/// alone.
 class RunConsole final : public Logger {
  public:
   /// `clock` outlives the console.

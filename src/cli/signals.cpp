@@ -18,7 +18,8 @@ void note_signal(int number) {
     return;
   }
   constexpr std::string_view kClear = "\r\x1b[K";
-  if (line_is_open.load() && ::write(STDOUT_FILENO, kClear.data(), kClear.size()) < 0) line_is_open.store(false);
+  if (line_is_open.load() && ::write(STDOUT_FILENO, kClear.data(), kClear.size()) < 0)
+    line_is_open.store(false);
   ::signal(number, SIG_DFL);
   ::raise(number);
 }

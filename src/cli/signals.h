@@ -11,8 +11,8 @@ struct SignalFlags {
   std::atomic<bool> stop = false;  ///< one came
 };
 
-/// Says whether an unfinished line (a progress bar) stands on the terminal at standard output: a signal that ends
-/// the process at once then clears it, so that the shell's prompt does not follow it.
+/// Says whether an unfinished line (a progress bar) stands on the terminal at standard output: a signal that
+/// ends the process at once then clears it, so that the shell's prompt does not follow it.
 void note_open_line(bool is_open);
 
 /// Catches SIGINT and SIGTERM from now on: the first one is noted, a second one does what it does by default.

@@ -19,7 +19,8 @@ class Binder {
   void operator()(const char* name, T& field) const {
     const Flag* flag = table_.find(name);
     APUS_ASSERT(flag != nullptr, "--", name, " is not in the table");
-    if (flag->status == FlagStatus::kNotYet) return;  // given otherwise than at its default, it has been refused
+    if (flag->status == FlagStatus::kNotYet)
+      return;  // given otherwise than at its default, it has been refused
     const FlagValue* value = values_.find(name);
     if (value != nullptr && !says_default(*flag, *value)) put(*flag, *value, field);
   }
@@ -62,7 +63,8 @@ std::string dtype_name(const std::string& word) {
 
 void unify_dtype(const char* flag, std::string& dtype) {
   dtype = dtype_name(dtype);
-  if (dtype == "float16") throw NotSupported(detail::concat(flag, " float16 is not supported yet; take bfloat16"));
+  if (dtype == "float16")
+    throw NotSupported(detail::concat(flag, " float16 is not supported yet; take bfloat16"));
 }
 
 void unify_dtype(const char* flag, std::optional<std::string>& dtype) {
@@ -158,9 +160,9 @@ void settle_task(TrainingCommand& command, const FlagValues& values, const FlagT
     if (says_default(flag, value) || same_as_default(flag, value)) continue;
     APUS_CHECK(flag.serves(task), ConfigError, value.shown, " ", value.text(), " is for ", commands_of(flag),
                ", and this trains ", task, ", which has no use for it; leave it out");
-    APUS_CHECK(flag.train_type.empty() || flag.train_type == train_type, ConfigError, value.shown, " ", value.text(),
-               " is for --train_type ", flag.train_type, ", and this is --train_type ", train_type,
-               ", which has no use for it; leave it out");
+    APUS_CHECK(flag.train_type.empty() || flag.train_type == train_type, ConfigError, value.shown, " ",
+               value.text(), " is for --train_type ", flag.train_type, ", and this is --train_type ",
+               train_type, ", which has no use for it; leave it out");
   }
 }
 

@@ -41,7 +41,9 @@ void settle_model(train::JobOptions& job, int world, const Environment& environm
 class RankRun final {
  public:
   RankRun(const Call& call, comm::LaunchEnvironment launch)
-      : call_(call), launch_(std::move(launch)), console_(std::make_shared<RunConsole>(launch_.rank, call.environment, clock_)) {}
+      : call_(call),
+        launch_(std::move(launch)),
+        console_(std::make_shared<RunConsole>(launch_.rank, call.environment, clock_)) {}
 
   int run() {
     const SignalFlags& signals = watch_signals();
@@ -71,7 +73,8 @@ class RankRun final {
     const std::string device = choose_device(command, survey_gpus(call_.environment));
     set_compute_threads(compute_threads(call_.environment, launch_.local_world_size));
     if (launch_.rank != 0) return command;
-    if (call_.arguments.front() == "train") console_->info("By its columns, the data is for " + command.job.task);
+    if (call_.arguments.front() == "train")
+      console_->info("By its columns, the data is for " + command.job.task);
     console_->info(device);
     for (const std::string& note : command.notes) console_->info(note);
     for (const std::string& warning : command.warnings) console_->warning(warning);
@@ -88,13 +91,13 @@ class RankRun final {
                                                .device = network(),
                                                .logger = console_});
     return train::run_job(command.job, {.world = world,
-                                            .launch = launch_,
-                                            .logger = console_,
-                                            .clock = &clock_,
-                                            .cache_folder = cache_directory(call_.environment),
-                                            .stop = &signals.stop,
-                                            .on_step = [this](const train::JobProgress& step) { show(step); },
-                                            .say_report = false});
+                                        .launch = launch_,
+                                        .logger = console_,
+                                        .clock = &clock_,
+                                        .cache_folder = cache_directory(call_.environment),
+                                        .stop = &signals.stop,
+                                        .on_step = [this](const train::JobProgress& step) { show(step); },
+                                        .say_report = false});
   }
 
   /// Ranks of one machine talk over loopback; GLOO_SOCKET_IFNAME names another interface.

@@ -20,12 +20,12 @@ struct Call {
 /// Whether a command trains, and so may have several ranks: dpo, rlhf, sft, pt, train.
 bool trains(std::string_view command);
 
-/// A training command: as one rank, or starting the ranks that NPROC_PER_NODE asks for. Returns the exit code.
+/// A training command: as one rank, or starting the ranks that NPROC_PER_NODE asks for. Returns the exit
+/// code.
 int run_training(const Call& call);
 
-/// Checks the flags of a training command for a world of that size, reading no model; of the data `apus train` reads
-/// the first rows.
-/// Throws: ConfigError, NotSupported, as run_training() would in every rank.
+/// Checks the flags of a training command for a world of that size, reading no model; of the data `apus
+/// train` reads the first rows. Throws: ConfigError, NotSupported, as run_training() would in every rank.
 void check_training(const Call& call, int world);
 
 /// `apus launch ... -- COMMAND ...`. Returns the exit code.

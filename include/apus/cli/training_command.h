@@ -26,7 +26,8 @@ struct APUS_API TrainingCommand {
   std::vector<std::string> warnings = {};
 };
 
-/// The task that a command's name says: "dpo" (rlhf too), "sft" or "pt"; empty where the data's columns say it.
+/// The task that a command's name says: "dpo" (rlhf too), "sft" or "pt"; empty where the data's columns say
+/// it.
 APUS_API std::string task_of_command(std::string_view command);
 
 /// Turns parsed flags into a job, whose task is still open.
@@ -34,7 +35,8 @@ APUS_API std::string task_of_command(std::string_view command);
 APUS_API TrainingCommand read_training_command(const FlagValues& values, const FlagTable& table);
 
 /// Gives the job its task ("dpo", "sft", "pt").
-/// Throws:      ConfigError for a flag that was given, otherwise than at its default, and that the task or the
+/// Throws:      ConfigError for a flag that was given, otherwise than at its default, and that the task or
+/// the
 ///              --train_type has no use for.
 APUS_API void settle_task(TrainingCommand& command, const FlagValues& values, const FlagTable& table,
                           const std::string& task);

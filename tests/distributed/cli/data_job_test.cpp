@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "tests/support/apus_program.h"
@@ -77,19 +78,23 @@ TEST_F(DataJob, PacksAreTrainedAndSaid) {
   EXPECT_EQ(args.at("padding_free"), true);
 }
 
-TEST_F(DataJob, AMarginIsSaidToHaveNoEffect) {
-  const Outcome without = run_apus(job("without", 1));
-  EXPECT_FALSE(without.says("margin")) << without.output;
+TEST_F(DataJob, AMarginMovesTheLossesThatHaveOneAndIsSaidToDoNothingInOthers) {
   std::string text;
   for (auto row : rows()) {
     row["margin"] = 1.5;
     text += row.dump() + "\n";
   }
-  const fs::path file = folder_.put("margins.jsonl", text);
-  const Outcome outcome = run_apus(instead(job("with", 1), "--dataset", file.string()));
-  ASSERT_EQ(outcome.code, 0) << outcome.output;
-  EXPECT_TRUE(outcome.says("Without effect: margin of the rows")) << outcome.output;
-  EXPECT_EQ(losses("with"), losses("without"));
+  const std::string file = folder_.put("margins.jsonl", text).string();
+  const Outcome sigmoid = run_apus(instead(job("sigmoid", 1), "--dataset", file));
+  ASSERT_EQ(sigmoid.code, 0) << sigmoid.output;
+  EXPECT_FALSE(sigmoid.says("Without effect: margin")) << sigmoid.output;
+  ASSERT_EQ(losses("sigmoid").size(), 1u);
+  const double first = std::stod(losses("sigmoid")[0].substr(losses("sigmoid")[0].find(' ')));
+  EXPECT_NEAR(first, std::log1p(std::exp(1.5)), 1e-5) << "-log sigmoid(0 - margin)";
+  const Outcome other =
+      run_apus(with(instead(job("other", 1), "--dataset", file), {"--loss_type", "nca_pair"}));
+  ASSERT_EQ(other.code, 0) << other.output;
+  EXPECT_TRUE(other.says("Without effect: margin of the rows")) << other.output;
 }
 
 TEST_F(DataJob, ABrokenFirstRowStopsNeitherLookNorTraining) {

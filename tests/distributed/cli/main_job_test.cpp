@@ -15,13 +15,51 @@ class MainJob : public testing::Test {
   Words arguments(const std::string& learning_rate = "5e-5") const {
     const fs::path toy = fs::path(APUS_SOURCE_DIR) / "examples/quickstart";
     const std::string pairs = (toy / "data/preference.train.jsonl").string() + "#64";
-    return {"train", "--model", (toy / "base").string(), "--dataset", pairs, "--train_type", "lora", "--lora_rank", "64",
-            "--lora_alpha", "128", "--target_modules", "q_proj,v_proj,k_proj,o_proj,gate_proj,up_proj,down_proj",
-            "--output_dir", out_.string(), "--deepspeed", "zero2", "--per_device_train_batch_size", "1",
-            "--gradient_accumulation_steps", "16", "--num_train_epochs", "3", "--learning_rate", learning_rate,
-            "--warmup_ratio", "0.03", "--max_length", "4096", "--save_steps", "200", "--logging_steps", "10",
-            "--eval_steps", "200", "--bf16", "true", "--dataloader_num_workers", "8", "--ddp_timeout", "1800",
-            "--report_to", "none", "--use_fast_tokenizer", "true"};
+    return {"train",
+            "--model",
+            (toy / "base").string(),
+            "--dataset",
+            pairs,
+            "--train_type",
+            "lora",
+            "--lora_rank",
+            "64",
+            "--lora_alpha",
+            "128",
+            "--target_modules",
+            "q_proj,v_proj,k_proj,o_proj,gate_proj,up_proj,down_proj",
+            "--output_dir",
+            out_.string(),
+            "--deepspeed",
+            "zero2",
+            "--per_device_train_batch_size",
+            "1",
+            "--gradient_accumulation_steps",
+            "16",
+            "--num_train_epochs",
+            "3",
+            "--learning_rate",
+            learning_rate,
+            "--warmup_ratio",
+            "0.03",
+            "--max_length",
+            "4096",
+            "--save_steps",
+            "200",
+            "--logging_steps",
+            "10",
+            "--eval_steps",
+            "200",
+            "--bf16",
+            "true",
+            "--dataloader_num_workers",
+            "8",
+            "--ddp_timeout",
+            "1800",
+            "--report_to",
+            "none",
+            "--use_fast_tokenizer",
+            "true"};
   }
 
   /// Version folders, oldest first.
@@ -41,9 +79,10 @@ class MainJob : public testing::Test {
 TEST_F(MainJob, RunsOnFourRanksUnchangedAndIsKnownAgain) {
   const Outcome first = run_apus(arguments(), {{"NPROC_PER_NODE", "4"}});
   ASSERT_EQ(first.code, 0) << first.output;
-  for (const char* part : {"Using deepspeed config: {", "By its columns, the data is for dpo", "world_size=4, rank=0",
-                           "world_size=4, rank=3", "Trainable parameters: ", "\"stage\":2",
-                           "Without effect here, meant for Python programs: --use_fast_tokenizer"}) {
+  for (const char* part :
+       {"Using deepspeed config: {", "By its columns, the data is for dpo", "world_size=4, rank=0",
+        "world_size=4, rank=3", "Trainable parameters: ", "\"stage\":2",
+        "Without effect here, meant for Python programs: --use_fast_tokenizer"}) {
     EXPECT_TRUE(first.says(part)) << part << "\n" << first.output;
   }
   EXPECT_EQ(first.output.find('\x1b'), std::string::npos) << "no bar and no colours in a pipe";
@@ -69,7 +108,8 @@ TEST_F(StoppedJob, AChangedLearningRateStartsANewVersionAndSaysWhatDiffers) {
   const Words endless = instead(instead(job("out", 100'000), "--add_version", "true"), "--save_steps", "2");
   const auto stopped = [&](const Words& words) {
     Running running(apus_program(), words, job_environment());
-    wait_until("a checkpoint", [&] { return running.output().find("Saved ") != std::string::npos || running.ended(); });
+    wait_until("a checkpoint",
+               [&] { return running.output().find("Saved ") != std::string::npos || running.ended(); });
     running.send(SIGINT);
     return running.wait();
   };

@@ -57,9 +57,10 @@ class RowShapes : public TinyJob {
   }
 
   /// One step in this process.
-  cli::Outcome train(const std::string& command, const std::string& rows, const std::string& out) {
+  cli::Outcome train(const std::string& command, const std::string& rows, const std::string& out,
+                     const std::string& task) {
     Words words = instead(instead(job(out, 1), "--dataset", rows), "--use_chat_template",
-                          command == "pt" ? "false" : "true");
+                          task == "pt" ? "false" : "true");
     words.front() = command;
     return cli::call(with(words, {"--report_to", "none"}), job_environment());
   }
@@ -71,12 +72,13 @@ TEST_F(RowShapes, EachTrainsByItsCommandAndByTrain) {
     SCOPED_TRACE(shape.name);
     const std::string rows = rows_of(shape);
     const std::string out = "out-" + std::to_string(++number);
-    const cli::Outcome named = train(shape.command, rows, out);
+    const cli::Outcome named = train(shape.command, rows, out, shape.command);
     ASSERT_EQ(named.code, 0) << named.error << named.out;
     EXPECT_NE(named.out.find("4 trained whole"), std::string::npos) << named.out;
-    const cli::Outcome found = train("train", rows, out + "-train");
+    const cli::Outcome found = train("train", rows, out + "-train", shape.command);
     ASSERT_EQ(found.code, 0) << found.error << found.out;
-    EXPECT_NE(found.out.find(std::string("By its columns, the data is for ") + shape.command), std::string::npos)
+    EXPECT_NE(found.out.find(std::string("By its columns, the data is for ") + shape.command),
+              std::string::npos)
         << found.out;
     EXPECT_EQ(losses(out), losses(out + "-train"));
     EXPECT_EQ(losses(out).size(), 1u);
@@ -85,8 +87,11 @@ TEST_F(RowShapes, EachTrainsByItsCommandAndByTrain) {
 
 TEST_F(RowShapes, OneAssistantMessageIsTextForPretraining) {
   const std::string rows =
-      folder_.put("rows.jsonl", R"({"messages": [{"role": "assistant", "content": "Swifts fly."}]})" "\n").string();
-  const cli::Outcome outcome = train("pt", rows, "out");
+      folder_
+          .put("rows.jsonl", R"({"messages": [{"role": "assistant", "content": "Swifts fly."}]})"
+                             "\n")
+          .string();
+  const cli::Outcome outcome = train("pt", rows, "out", "pt");
   EXPECT_EQ(outcome.code, 0) << outcome.error << outcome.out;
 }
 

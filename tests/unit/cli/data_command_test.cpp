@@ -165,8 +165,8 @@ TEST_F(DataCommand, WhatIsReadIsNotReplaced) {
 
 TEST_F(DataCommand, SaysWhatHasNoEffectAsTheRunDoes) {
   const std::string row = R"({"prompt": "a", "chosen": "b", "rejected": "c", "margin": 1.5})";
-  const Outcome outcome =
-      call(look(folder_.put("rows.jsonl", row).string(), {"--use_fast_tokenizer", "true"}));
+  const Outcome outcome = call(look(folder_.put("rows.jsonl", row).string(),
+                                    {"--use_fast_tokenizer", "true", "--loss_type", "nca_pair"}));
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_NE(outcome.error.find("Without effect here, meant for Python programs: --use_fast_tokenizer"),
             std::string::npos)

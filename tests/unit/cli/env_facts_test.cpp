@@ -6,7 +6,8 @@ namespace apus::cli {
 namespace {
 
 TEST(EnvFacts, MeminfoIsInKilobytes) {
-  const std::string text = "MemTotal:       24684084 kB\nMemFree:         9571632 kB\nMemAvailable:      100 kB";
+  const std::string text =
+      "MemTotal:       24684084 kB\nMemFree:         9571632 kB\nMemAvailable:      100 kB";
   EXPECT_EQ(meminfo_bytes(text, "MemTotal"), int64_t{24684084} * 1024);
   EXPECT_EQ(meminfo_bytes(text, "MemAvailable"), 102400);
   EXPECT_EQ(meminfo_bytes(text, "Mem"), std::nullopt);

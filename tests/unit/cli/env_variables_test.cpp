@@ -19,8 +19,8 @@ VariableNote note(const std::string& name, bool with_nccl, Environment::Map more
 
 TEST(EnvVariables, WhatPeopleSetInVainIsSaid) {
   for (const char* name :
-       {"NCCL_ASYNC_ERROR_HANDLING", "NCCL_SOCKET_TIMEOUT", "NCCL_TIMEOUT", "NCCL_BLOCKING_WAIT", "TORCH_NCCL_TRACE",
-        "GLOO_DEVICE_TRANSPORT", "GLOO_SOMETHING", "TORCH_GLOO_LAZY_INIT"}) {
+       {"NCCL_ASYNC_ERROR_HANDLING", "NCCL_SOCKET_TIMEOUT", "NCCL_TIMEOUT", "NCCL_BLOCKING_WAIT",
+        "TORCH_NCCL_TRACE", "GLOO_DEVICE_TRANSPORT", "GLOO_SOMETHING", "TORCH_GLOO_LAZY_INIT"}) {
     for (const bool with_nccl : {false, true}) {
       EXPECT_EQ(note(name, with_nccl).name, name);
       EXPECT_FALSE(note(name, with_nccl).acts) << name;
@@ -40,8 +40,9 @@ TEST(EnvVariables, NcclsOwnActWhereThereIsNccl) {
 }
 
 TEST(EnvVariables, LaunchersAndOurOwnAct) {
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME",
-                           "OMP_NUM_THREADS", "NPROC_PER_NODE", "HF_HOME", "APUS_CACHE_DIR"}) {
+  for (const char* name :
+       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME",
+        "OMP_NUM_THREADS", "NPROC_PER_NODE", "HF_HOME", "APUS_CACHE_DIR"}) {
     EXPECT_TRUE(note(name, false).acts) << name;
   }
 }
@@ -52,7 +53,8 @@ TEST(EnvVariables, NprocPerNodeIsIgnoredBesideRank) {
 }
 
 TEST(EnvVariables, WhatDoesNotConcernARunIsLeftOut) {
-  EXPECT_TRUE(note_variables(Environment(Environment::Map{{"HOME", "/root"}, {"NO_COLOR", ""}}), true).empty());
+  EXPECT_TRUE(
+      note_variables(Environment(Environment::Map{{"HOME", "/root"}, {"NO_COLOR", ""}}), true).empty());
 }
 
 }  // namespace

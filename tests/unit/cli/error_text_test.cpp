@@ -33,8 +33,8 @@ TEST(ErrorText, MemoryOfLibtorchSaysHowMuchWasWanted) {
 }
 
 TEST(ErrorText, MemoryOfAGpu) {
-  const std::string text = error_text(
-      std::runtime_error("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 39 GiB"));
+  const std::string text = error_text(std::runtime_error(
+      "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 39 GiB"));
   EXPECT_EQ(text.find("out of memory (20.00 GiB wanted): lower --per_device"), 0u) << text;
 }
 
@@ -48,7 +48,8 @@ TEST(ErrorText, DevicesThatDoNotMatch) {
 }
 
 TEST(ErrorText, OtherErrorsLoseTheTraceAlone) {
-  EXPECT_EQ(error_text(std::runtime_error("x is wrong\nException raised from f at a.cpp:1\nframe #0")), "x is wrong");
+  EXPECT_EQ(error_text(std::runtime_error("x is wrong\nException raised from f at a.cpp:1\nframe #0")),
+            "x is wrong");
   EXPECT_EQ(error_text(std::runtime_error("plain")), "plain");
 }
 

@@ -27,7 +27,7 @@ TEST(FlagTable, HoldsEveryPromisedFlagWithItsDefault) {
     const Flag* flag = table.find(name);
     ASSERT_NE(flag, nullptr) << "--" << name;
     EXPECT_EQ(flag->name, name);
-    EXPECT_EQ(flag->default_text, row.at("default")) << "--" << name;
+    EXPECT_EQ(flag->default_text, row.at("default").get<std::string>()) << "--" << name;
     for (const std::string alias : row.at("aliases")) EXPECT_EQ(table.find(alias), flag) << "--" << alias;
   }
 }
@@ -75,7 +75,7 @@ TEST(FlagTable, ATasksTableHasWhatTheTaskUses) {
   EXPECT_EQ(dpo.find("loss_scale"), nullptr);
   EXPECT_NE(sft.find("loss_scale"), nullptr);
   for (const FlagTable* table : {&dpo, &sft, &pt}) {
-    for (const char* name : {"model", "lora_rank", "deepspeed", "disable_dropout", "use_fast_tokenizer"})
+    for (const char* name : {"model", "lora_rank", "deepspeed", "freeze_parameters", "use_fast_tokenizer"})
       EXPECT_NE(table->find(name), nullptr) << name;
     EXPECT_EQ(table->find("max_new_tokens"), nullptr);
   }

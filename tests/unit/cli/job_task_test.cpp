@@ -22,7 +22,8 @@ TEST(JobTask, ComesFromTheColumns) {
   EXPECT_EQ(task(R"({"conversations": []})"), "sft");
   EXPECT_EQ(task(R"({"input_ids": [1], "labels": [1]})"), "sft");
   EXPECT_EQ(task(R"({"text": "a"})"), "pt");
-  EXPECT_EQ(task(R"({"question": "a", "answer": "b"})", R"({"question": "query", "answer": "response"})"), "sft");
+  EXPECT_EQ(task(R"({"question": "a", "answer": "b"})", R"({"question": "query", "answer": "response"})"),
+            "sft");
 }
 
 TEST(JobTask, NeedsData) {

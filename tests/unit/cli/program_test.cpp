@@ -18,7 +18,8 @@ TEST(Program, SaysItsVersion) {
 TEST(Program, HelpsWithItselfAndItsCommands) {
   const Outcome help = call({"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* name : {"dpo", "sft", "pt", "rlhf", "train", "data", "plan", "merge", "export", "env", "launch", "infer"}) {
+  for (const char* name :
+       {"dpo", "sft", "pt", "rlhf", "train", "data", "plan", "merge", "export", "env", "launch", "infer"}) {
     EXPECT_NE(help.out.find(std::string("\n  ") + name), help.out.npos) << name;
   }
   EXPECT_NE(call({"dpo", "--help"}).out.find("Usage: apus dpo"), std::string::npos);
@@ -47,7 +48,8 @@ TEST(Program, CommandsOfLaterSaySo) {
 
 TEST(Program, EveryCommandThatRunsHasAHelpOfItsOwn) {
   const std::string overview = call({"--help"}).out;
-  for (const char* name : {"dpo", "sft", "pt", "rlhf", "train", "data", "launch", "env"}) {
+  for (const char* name :
+       {"dpo", "sft", "pt", "rlhf", "train", "data", "plan", "merge", "export", "launch", "env"}) {
     const Outcome outcome = call({name, "--help"});
     EXPECT_EQ(outcome.code, 0) << name;
     EXPECT_EQ(outcome.out.find(std::string("Usage: apus ") + name), 0u) << outcome.out;

@@ -32,15 +32,16 @@ std::string shown(const Environment& environment, int rank = 0) {
 
 TEST(RunConsole, ATerminalGetsABarBelowTheLines) {
   const std::string text = shown(terminal());
-  const std::string bar = " 50% |\x1b[32m███████▌\x1b[0m       |  1/2  loss 0.5000  00:03<00:03";
+  const std::string bar = " 50% |\x1b[32m██████████▌\x1b[0m          |  1/2  loss 0.5000  00:03<00:03";
   EXPECT_EQ(text.find("Output: here\r\n  0% |"), 0u) << text;
-  EXPECT_NE(text.find("\r\x1b[K" + bar + "\r\x1b[KSaved\r\n" + bar + "\r\x1b[KFinished\r\n"), text.npos) << text;
+  EXPECT_NE(text.find("\r\x1b[K" + bar + "\r\x1b[KSaved\r\n" + bar + "\r\x1b[KFinished\r\n"), text.npos)
+      << text;
   EXPECT_TRUE(text.ends_with("Finished\r\n")) << text;
 }
 
 TEST(RunConsole, NoColorAndOtherLocalesGetAPlainBar) {
   const std::string text = shown(terminal({{"NO_COLOR", "1"}, {"LC_ALL", "C"}}));
-  EXPECT_NE(text.find(" 50% |#######        |  1/2"), text.npos) << text;
+  EXPECT_NE(text.find(" 50% |##########           |  1/2"), text.npos) << text;
   EXPECT_EQ(text.find("\x1b[32m"), text.npos) << text;
 }
 
@@ -49,8 +50,7 @@ TEST(RunConsole, ATerminalThatCannotDrawGetsLines) {
 }
 
 TEST(RunConsole, OtherRanksClearTheBarBeforeTheySpeak) {
-  EXPECT_EQ(shown(terminal(), 1),
-            "\r\x1b[KOutput: here\r\n\r\x1b[KSaved\r\n\r\x1b[KFinished\r\n");
+  EXPECT_EQ(shown(terminal(), 1), "\r\x1b[KOutput: here\r\n\r\x1b[KSaved\r\n\r\x1b[KFinished\r\n");
 }
 
 TEST(RunConsole, APipeGetsPlainLines) {

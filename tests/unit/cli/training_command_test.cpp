@@ -170,8 +170,8 @@ TEST(TrainingCommand, PacksHaveNoPadding) {
 
 TEST(TrainingCommand, TheJobKnowsWhichFlagsWereGiven) {
   const train::JobOptions job =
-      parse_training_command({"--lora_rank", "8", "--save_total_limit", "none", "--use_hf", "true", "--gradient_clipping",
-                              "1.0", "--adapters", "a"})
+      parse_training_command({"--lora_rank", "8", "--save_total_limit", "none", "--use_hf", "true",
+                              "--gradient_clipping", "1.0", "--adapters", "a"})
           .job;
   EXPECT_EQ(job.given, (std::set<std::string>{"adapters", "lora_rank", "max_grad_norm"}));
   EXPECT_EQ(job.task, "dpo");
@@ -194,10 +194,12 @@ TEST(TrainingCommand, WhatTheTaskOrTheTrainTypeHasNoUseForIsRefused) {
   EXPECT_EQ(parsed({"--beta", "0.1", "--loss_scale", "default", "--ref_model", "none"}, "pt"), "accepted")
       << "what happens anyway may be said";
   EXPECT_EQ(parsed({"--lora_rank", "16", "--train_type", "full"}, "sft"),
-            "--lora_rank 16 is for --train_type lora, and this is --train_type full, which has no use for it; leave it "
+            "--lora_rank 16 is for --train_type lora, and this is --train_type full, which has no use for "
+            "it; leave it "
             "out");
-  EXPECT_EQ(parsed({"--freeze_parameters", "model.embed"}, "sft").find("--freeze_parameters model.embed is for "
-                                                                       "--train_type full"),
+  EXPECT_EQ(parsed({"--freeze_parameters", "model.embed"}, "sft")
+                .find("--freeze_parameters model.embed is for "
+                      "--train_type full"),
             0u);
   EXPECT_EQ(parsed({"--disable_dropout", "true", "--train_type", "full"}, "dpo"), "accepted");
 }

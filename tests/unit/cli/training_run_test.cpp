@@ -71,10 +71,13 @@ TEST(TrainingRun, TrainTakesTheTaskFromTheDatasColumns) {
     words.insert(words.end(), flags.begin(), flags.end());
     return call(words, Environment(Environment::Map{{"NPROC_PER_NODE", "2"}})).error;
   };
-  EXPECT_EQ(refusal(chats, {"--beta", "0.2"}),
-            "error: --beta 0.2 is for apus dpo, and this trains sft, which has no use for it; leave it out\n");
-  EXPECT_NE(refusal(texts, {"--loss_scale", "all"}).find("is for apus sft, and this trains pt"), std::string::npos);
-  EXPECT_NE(refusal(pairs, {"--loss_scale", "all"}).find("is for apus sft, and this trains dpo"), std::string::npos);
+  EXPECT_EQ(
+      refusal(chats, {"--beta", "0.2"}),
+      "error: --beta 0.2 is for apus dpo, and this trains sft, which has no use for it; leave it out\n");
+  EXPECT_NE(refusal(texts, {"--loss_scale", "all"}).find("is for apus sft, and this trains pt"),
+            std::string::npos);
+  EXPECT_NE(refusal(pairs, {"--loss_scale", "all"}).find("is for apus sft, and this trains dpo"),
+            std::string::npos);
   EXPECT_NE(call({"train", "--model", "m"}).error.find("--dataset is missing"), std::string::npos);
 }
 

@@ -17,7 +17,8 @@ class PtyOutput final {
  public:
   explicit PtyOutput(unsigned short columns) {
     struct winsize size = {.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
-    if (::openpty(&master_, &slave_, nullptr, nullptr, &size) != 0) throw std::runtime_error("openpty failed");
+    if (::openpty(&master_, &slave_, nullptr, nullptr, &size) != 0)
+      throw std::runtime_error("openpty failed");
     ::fcntl(master_, F_SETFL, O_NONBLOCK);
     std::fflush(stdout);
     std::fflush(stderr);
