@@ -12,6 +12,7 @@
 #include "apus/base/json.h"
 #include "apus/base/log.h"
 #include "apus/base/sharded_safetensors.h"
+#include "apus/models/rope_config.h"
 #include "apus/peft/merge.h"
 #include "checkpoint/merge_adapter_companions.h"
 #include "checkpoint/merge_adapter_layout.h"
@@ -68,15 +69,25 @@ peft::AdapterMerge open_adapter(const fs::path& adapter, const ShardedSafetensor
   return peft::AdapterMerge(adapter, facts);
 }
 
-/// The base's text as it is, unless the head is no longer the embedding.
-std::string merged_config(BaseConfig config, const peft::AdapterMerge& merge,
-                          std::vector<std::string>& notes) {
-  if (merge.added().empty()) return config.text;
-  config.json[kTied] = false;
+/// The base's text as it is, unless the head is no longer the embedding or training had another rotary rule.
+std::string merged_config(const BaseConfig& config, const peft::AdapterMerge& merge,
+                          const MergeOptions& options, std::vector<std::string>& notes) {
+  std::string text = config.text;
+  if (!options.rope_scaling.empty()) {
+    text = models::override_rope(
+               text, {.rope_scaling = options.rope_scaling, .max_model_len = options.max_model_len},
+               (options.base / kConfigName).string())
+               .config_json;
+    notes.push_back("config.json has the rotary scaling that the adapter was trained with: " +
+                    options.rope_scaling);
+  }
+  if (merge.added().empty()) return text;
+  nlohmann::ordered_json json = parse_ordered_json(text, kConfigName);
+  json[kTied] = false;
   notes.push_back(
       detail::concat(kTied, " is false now: the adapter has a head or an embedding of its own, stored as ",
                      merge.added().front().name));
-  return dump_json(config.json, {.indent = 2}) + "\n";
+  return dump_json(json, {.indent = 2}) + "\n";
 }
 
 /// What is not weights: config, index, and copies.
@@ -157,7 +168,7 @@ MergeReport merge_adapter(const MergeOptions& options, Logger& logger) {
                      {.overwrite = options.overwrite, .inputs = {options.base, options.adapter}});
   MergeReport report = report_of(layout, values, target);
   report.notes = merge.warnings();
-  const OtherFiles others{.config = merged_config(config, merge, report.notes),
+  const OtherFiles others{.config = merged_config(config, merge, options, report.notes),
                           .index = layout.has_index ? index_text(layout) : "",
                           .companions = companions_of(options.base, options.adapter)};
   std::ranges::copy(others.companions.notes, std::back_inserter(report.notes));

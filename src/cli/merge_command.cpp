@@ -85,6 +85,20 @@ std::optional<fs::path> folder_of(const BaseName& base, const fs::path& adapter,
   return std::nullopt;
 }
 
+/// The rotary rule that args.json says the adapter was trained with.
+void add_rope(const checkpoint::AdapterPlace& place, checkpoint::MergeOptions& options) {
+  for (const fs::path& folder : {place.adapter, place.run_dir}) {
+    const fs::path file = folder / "args.json";
+    std::error_code unreadable;
+    if (folder.empty() || !fs::is_regular_file(file, unreadable)) continue;
+    const nlohmann::json json = load_json_file(file);
+    const JsonView args(json, file.string());
+    options.rope_scaling = args.get_or<std::string>("rope_scaling", "");
+    options.max_model_len = args.find<int64_t>("max_model_len");
+    return;
+  }
+}
+
 checkpoint::MergeOptions options_of(const FlagValues& values, const FlagTable& table) {
   checkpoint::MergeOptions options;
   if (const FlagValue* overwrite = values.find("overwrite")) options.overwrite = overwrite->boolean();
@@ -106,6 +120,7 @@ int merge_with(const Call& call, const FlagTable& table, const FlagValues& value
   const FoundBase base = find_base(text_of(values, table, "model"), place, call.environment);
   options.base = base.folder;
   options.adapter = place.adapter;
+  add_rope(place, options);
   options.target = find_target(text_of(values, table, "output_dir"), place);
 
   const std::shared_ptr<Logger> console = make_rank_console(0);

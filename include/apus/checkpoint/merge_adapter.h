@@ -36,6 +36,10 @@ struct APUS_API MergeOptions {
   /// are kept, tensor by tensor.
   std::optional<int64_t> max_shard_bytes = {};
   MergeCheck check = MergeCheck::kSample;
+  /// What --rope_scaling and --max_model_len said in training: worked into config.json, so that the merged
+  /// model computes what was trained. Empty: the base's.
+  std::string rope_scaling = {};
+  std::optional<int64_t> max_model_len = {};
   /// Bytes that can still be written to a folder; absent: what the file system says.
   std::function<int64_t(const std::filesystem::path&)> free_space = nullptr;
 };

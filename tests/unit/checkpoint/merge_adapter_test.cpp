@@ -278,6 +278,23 @@ TEST(MergeAdapter, UntiesAHeadThatWasTrainedByItself) {
   EXPECT_NE(report.notes[0].find("tie_word_embeddings is false now"), std::string::npos);
 }
 
+TEST(MergeAdapter, KeepsTheRotaryRuleOfTraining) {
+  const ScratchFolder scratch;
+  const MergeReport report = merge({.base = kLoraBase,
+                                    .adapter = kLoraAdapter,
+                                    .target = scratch / "merged",
+                                    .rope_scaling = "yarn",
+                                    .max_model_len = 512});
+  const auto base = load_json_file(kLoraBase / "config.json");
+  auto config = load_json_file(scratch / "merged/config.json");
+  EXPECT_FALSE(base.contains("rope_scaling"));
+  EXPECT_EQ(config["rope_scaling"]["factor"], 4.0) << config;
+  EXPECT_EQ(config["max_position_embeddings"], 512);
+  EXPECT_EQ(config["hidden_size"], base["hidden_size"]);
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_NE(report.notes[0].find("rotary scaling"), std::string::npos);
+}
+
 TEST(MergeAdapter, NamesAFolderWithoutAModel) {
   const ScratchFolder scratch;
   EXPECT_THROW(merge({.base = scratch.path(), .adapter = kLoraAdapter, .target = scratch / "merged"}),

@@ -121,6 +121,15 @@ TEST(MergeCommand, ComputesAllTwiceWhenAsked) {
   EXPECT_NE(printed(run_merge, all).find(", 14 computed twice"), std::string::npos);
 }
 
+TEST(MergeCommand, KeepsTheRotaryRuleThatArgsTellOf) {
+  const ScratchFolder scratch;
+  const fs::path checkpoint = put_run(scratch, kBase);
+  const nlohmann::json args = {{"model", kBase.string()}, {"rope_scaling", "linear"}, {"max_model_len", 256}};
+  scratch.put("out/v0-x/checkpoint-5/args.json", args.dump());
+  printed(run_merge, {"--adapters", checkpoint.string(), "--output_dir", (scratch / "m").string()});
+  EXPECT_EQ(load_json_file(scratch / "m/config.json")["max_position_embeddings"], 256);
+}
+
 TEST(MergeCommand, MergesOnceHoweverManyRanksWereStarted) {
   const ScratchFolder scratch;
   const Environment second({{"RANK", "1"},
