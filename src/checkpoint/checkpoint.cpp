@@ -30,19 +30,26 @@ std::string mebibytes(int64_t bytes) {
   return detail::concat(tenths / 10, ".", tenths % 10, " MiB");
 }
 
+int64_t weight_bytes(parallel::ShardedModel& model, const CheckpointContents& contents,
+                     const std::vector<nn::NamedParameter>& masters) {
+  if (contents.full_weights) return full_weights_bytes(model, *contents.full_weights);
+  int64_t bytes = 0;
+  for (const nn::NamedParameter& master : masters) bytes += static_cast<int64_t>(master.tensor.nbytes());
+  return bytes;
+}
+
 /// All ranks write to one file system, so one look counts for all. `shard_bytes`: of one rank; all are equal.
 void require_space(const fs::path& folder, int64_t shard_bytes, int world, const CheckpointContents& contents,
-                   const std::vector<nn::NamedParameter>& masters) {
-  int64_t weights = 0;
-  for (const nn::NamedParameter& master : masters) weights += static_cast<int64_t>(master.tensor.nbytes());
+                   int64_t weights) {
   const int64_t needed = shard_bytes * world + weights + kSmallFilesBytes;
   const int64_t free = contents.free_space ? contents.free_space(folder) : free_bytes(folder);
   if (free >= needed) return;
-  throw CheckpointError(folder.string(), "",
-                        detail::concat("a checkpoint needs ", mebibytes(needed), " (", world, " x ", shard_bytes,
-                                       " bytes of optimizer states, ", weights, " of weights, ", kSmallFilesBytes,
-                                       " for the rest), only ", mebibytes(free),
-                                       " are free; make room, lower --save_total_limit or choose another --output_dir"));
+  throw CheckpointError(
+      folder.string(), "",
+      detail::concat("a checkpoint needs ", mebibytes(needed), " (", world, " x ", shard_bytes,
+                     " bytes of optimizer states, ", weights, " of weights, ", kSmallFilesBytes,
+                     " for the rest), only ", mebibytes(free),
+                     " are free; make room, lower --save_total_limit or choose another --output_dir"));
 }
 
 /// A rank on another node may have written to a disk of its own.
@@ -51,7 +58,8 @@ void require_all_shards(const fs::path& partial, int world) {
     const fs::path shard = partial / optimizer_shard_name(rank, world);
     if (fs::exists(shard)) continue;
     throw CheckpointError(shard.string(), "",
-                          detail::concat("rank ", rank, " has written it, but rank 0 does not see it; --output_dir must "
+                          detail::concat("rank ", rank,
+                                         " has written it, but rank 0 does not see it; --output_dir must "
                                          "be on storage that all nodes share"));
   }
 }
@@ -62,8 +70,8 @@ void commit(const fs::path& partial, const fs::path& final_path, int world) {
   replace_folder(partial, final_path);
 }
 
-/// Removes what a failed save left, and never throws. The other ranks only take away their own shards, and the
-/// folders if these are now empty: they are where storage is not shared.
+/// Removes what a failed save left, and never throws. The other ranks only take away their own shards, and
+/// the folders if these are now empty: they are where storage is not shared.
 void discard(const fs::path& partial, int rank, int world) {
   std::error_code ignored;
   if (rank == 0) {
@@ -79,8 +87,9 @@ std::optional<int64_t> step_of(const std::string& name, std::string_view suffix)
   if (!name.starts_with(kPrefix) || !name.ends_with(suffix)) return std::nullopt;
   if (name.size() < kPrefix.size() + suffix.size()) return std::nullopt;
   const std::string digits = name.substr(kPrefix.size(), name.size() - kPrefix.size() - suffix.size());
-  const bool is_number = !digits.empty() && digits.size() < 18 &&
-                         std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool is_number =
+      !digits.empty() && digits.size() < 18 &&
+      std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
   if (!is_number) return std::nullopt;
   return std::stoll(digits);
 }
@@ -98,14 +107,15 @@ std::vector<FoundCheckpoint> folders_of(const fs::path& parent, std::string_view
 }
 
 void recover_all(const fs::path& parent) {
-  for (const FoundCheckpoint& old : folders_of(parent, kOld)) recover_replaced(fs::path(old.path).replace_extension());
+  for (const FoundCheckpoint& old : folders_of(parent, kOld))
+    recover_replaced(fs::path(old.path).replace_extension());
 }
 
 /// The manifest, once the files that this rank reads are sound; another world's is for the caller to refuse.
-Manifest undamaged(const fs::path& checkpoint, int rank, int world) {
+Manifest undamaged(const fs::path& checkpoint, int rank, int world, FileCheck check) {
   try {
     Manifest manifest = read_manifest(checkpoint);
-    if (manifest.world == world) {
+    if (manifest.world == world && check == FileCheck::kHashes) {
       verify_file(checkpoint, manifest, optimizer_shard_name(rank, world));
       verify_file(checkpoint, manifest, "trainer_state.json");
     }
@@ -125,19 +135,28 @@ fs::path save_checkpoint(const fs::path& parent, int64_t step, parallel::Sharded
   const bool first = dp.rank() == 0;
   const fs::path final_path = parent / (std::string(kPrefix) + std::to_string(step));
   const fs::path partial = final_path.string() + std::string(kPartial);
-  const std::vector<nn::NamedParameter> masters = model.gather_masters();
+  std::vector<nn::NamedParameter> masters;
+  if (!contents.full_weights) masters = model.gather_masters();
   try {
     comm::run_agreed(dp, "creating " + partial.filename().string(), [&] {
       if (!first) return;
       fs::remove_all(partial);
       ensure_directory(partial);
-      require_space(partial, optimizer_shard_bytes(model.optimizer_states()), dp.size(), contents, masters);
+      require_space(partial, optimizer_shard_bytes(model.optimizer_states()), dp.size(), contents,
+                    weight_bytes(model, contents, masters));
     });
     comm::run_agreed(dp, "writing " + partial.filename().string(), [&] {
       write_optimizer_shard(partial, dp.rank(), dp.size(), model.updates(), model.optimizer_states());
+    });
+    if (contents.full_weights) {
+      comm::run_agreed(dp, "writing the model into " + partial.filename().string(),
+                       [&] { write_full_weights(partial, model, *contents.full_weights); });
+    }
+    comm::run_agreed(dp, "describing " + partial.filename().string(), [&] {
       if (!first) return;
       contents.write_weights(partial, masters);
-      write_file_atomic(partial / "trainer_state.json", dump_json(contents.trainer_state(), {.indent = 2}) + "\n");
+      write_file_atomic(partial / "trainer_state.json",
+                        dump_json(contents.trainer_state(), {.indent = 2}) + "\n");
     });
     comm::run_agreed(dp, "finishing " + final_path.filename().string(), [&] {
       if (first) commit(partial, final_path, dp.size());
@@ -149,16 +168,17 @@ fs::path save_checkpoint(const fs::path& parent, int64_t step, parallel::Sharded
   return final_path;
 }
 
-std::string load_checkpoint(const fs::path& checkpoint, parallel::ShardedModel& model) {
+std::string load_checkpoint(const fs::path& checkpoint, parallel::ShardedModel& model, FileCheck check) {
   comm::Communicator& dp = model.dp();
   std::string state;
   int64_t updates = 0;
   comm::run_agreed(dp, "loading " + checkpoint.string(), [&] {
-    const Manifest manifest = undamaged(checkpoint, dp.rank(), dp.size());
+    const Manifest manifest = undamaged(checkpoint, dp.rank(), dp.size(), check);
     if (manifest.world != dp.size()) {
-      throw CheckpointError(checkpoint.string(), "",
-                            detail::concat("was written by ", manifest.world, " ranks, this run has ", dp.size(),
-                                           "; start it with ", manifest.world, " ranks, or into another output_dir"));
+      throw CheckpointError(
+          checkpoint.string(), "",
+          detail::concat("was written by ", manifest.world, " ranks, this run has ", dp.size(),
+                         "; start it with ", manifest.world, " ranks, or into another output_dir"));
     }
     updates = read_optimizer_shard(checkpoint, dp.rank(), dp.size(), model.optimizer_states());
     state = read_file(checkpoint / "trainer_state.json");

@@ -6,36 +6,15 @@
 
 #include "apus/base/clock.h"
 #include "apus/base/error.h"
-#include "apus/base/json.h"
 #include "apus/base/log.h"
 #include "apus/data/prepare.h"
 #include "apus/data/tokenizer.h"
 #include "apus/data/tokenizer_config.h"
 #include "apus/train/job_settings.h"
+#include "train/job_data.h"
 
 namespace apus::train {
 namespace {
-
-namespace fs = std::filesystem;
-
-/// What of a model's config.json matters here, as far as there is one.
-struct ModelLimits {
-  std::optional<int64_t> max_length;
-  std::optional<int64_t> positions = {};
-  int64_t hidden_size = 0;
-};
-
-ModelLimits limits_of(const fs::path& folder, const data::TokenizerFolder& tokenizer) {
-  ModelLimits limits{.max_length = tokenizer.config.model_max_length};
-  const fs::path path = folder / "config.json";
-  if (!fs::exists(path)) return limits;
-  const nlohmann::json json = load_json_file(path);
-  const JsonView config(json, path.string());
-  limits.positions = config.find<int64_t>("max_position_embeddings");
-  if (limits.positions) limits.max_length = limits.positions;
-  limits.hidden_size = config.get_or<int64_t>("hidden_size", 0);
-  return limits;
-}
 
 /// Prepared rows with their lengths and first rows.
 struct Prepared {
@@ -45,8 +24,8 @@ struct Prepared {
 };
 
 template <typename Rows>
-Prepared prepared_of(std::shared_ptr<const Rows> rows, const data::RowReadOptions& read,
-                     const data::Tokenizer& tokenizer, int64_t samples) {
+Prepared look_of(std::shared_ptr<const Rows> rows, const data::RowReadOptions& read,
+                 const data::Tokenizer& tokenizer, int64_t samples) {
   Prepared prepared{.rows = rows, .lengths = data::measure_rows(*rows), .look = {.flag = read.flag}};
   prepared.look.files = data::count_files(*rows, read);
   prepared.look.report = rows->origin().report;
@@ -60,11 +39,10 @@ Prepared prepared_of(std::shared_ptr<const Rows> rows, const data::RowReadOption
 class Looker {
  public:
   Looker(const JobOptions& options, const DataLookContext& context)
-      : options_(options), context_(context), tokenizer_(data::load_tokenizer_folder(options.model)) {
-    limits_ = limits_of(options.model, tokenizer_);
-    const std::string warning = length_warning(options.max_length, limits_.positions);
-    if (!warning.empty()) context.logger->warning(warning);
-    if (options.max_length) limits_.max_length = options.max_length;
+      : options_(options),
+        context_(context),
+        tokenizer_(load_job_tokenizer(options, *context.logger)),
+        limits_(read_model_limits(options, tokenizer_, *context.logger)) {
     // Settings of DPO alone have no say in other tasks.
     if (context.task != data::DataTask::kDpo) options_.dpo_reduction = JobOptions().dpo_reduction;
     check_data(options_, limits_.max_length);
@@ -85,56 +63,35 @@ class Looker {
  private:
   /// Without rows, and an error, where none is usable.
   Prepared prepare(DatasetPart part, std::string& error) {
-    data::DpoPrepareOptions dpo =
-        prepare_options(options_, part, limits_.max_length.value_or(kUnbounded), *context_.clock);
-    dpo.read.max_length = limits_.max_length;
-    dpo.read.cache_folder = context_.cache_folder;
     std::optional<data::RowReport> none_usable;
-    dpo.read.none_usable = &none_usable;
+    const JobDataContext surroundings{.task = context_.task,
+                                      .tokenizer = &tokenizer_,
+                                      .max_length = limits_.max_length,
+                                      .clock = context_.clock,
+                                      .logger = context_.logger,
+                                      .cache_folder = context_.cache_folder,
+                                      .none_usable = &none_usable};
     try {
-      return prepare_task(dpo, part);
+      return prepared_of(prepare_rows(options_, part, surroundings), part);
     } catch (const DataError& refused) {
       if (!none_usable) throw;
       error += (error.empty() ? "" : "\n") + std::string(refused.what());
-      return {.look = {.flag = dpo.read.flag,
-                       .files = data::count_unusable_files(dpo.read),
-                       .report = *none_usable}};
+      const data::RowReadOptions read = read_options(options_, part, surroundings);
+      return {.look = {.flag = read.flag, .files = data::count_unusable_files(read), .report = *none_usable}};
     }
   }
 
-  Prepared prepare_task(const data::DpoPrepareOptions& dpo, DatasetPart part) {
+  Prepared prepared_of(const PreparedRows& rows, DatasetPart part) const {
     const data::Tokenizer& tokenizer = *tokenizer_.tokenizer;
-    if (context_.task == data::DataTask::kDpo) {
-      const auto rows = data::prepare_dpo(tokenizer_, dpo, *context_.logger);
-      const std::string margins = part == DatasetPart::kTrain ? margin_text(*rows) : "";
-      if (!margins.empty()) context_.logger->info(margins);
-      return prepared_of(rows, dpo.read, tokenizer, context_.samples);
-    }
-    if (context_.task == data::DataTask::kTokenRows) {
-      const data::TokenRowsPrepareOptions rows{
-          .read = dpo.read, .vocab_size = tokenizer.id_limit(), .workers = dpo.workers};
-      return prepared_of(data::prepare_token_rows(rows, *context_.logger), rows.read, tokenizer,
-                         context_.samples);
-    }
-    const data::SftPrepareOptions sft{
-        .read = dpo.read, .encode = sft_encode_options(dpo.encode), .workers = dpo.workers};
-    return prepared_of(data::prepare_sft(tokenizer_, sft, *context_.logger), sft.read, tokenizer,
-                       context_.samples);
-  }
-
-  data::SftEncodeOptions sft_encode_options(const data::DpoEncodeOptions& dpo) const {
-    const bool is_text = context_.task == data::DataTask::kPretrain;
-    return {.task = is_text ? data::SftTask::kPretrain : data::SftTask::kChat,
-            .system = dpo.system,
-            .columns = dpo.columns,
-            .clock = dpo.clock};
+    if (!rows.pairs) return look_of(rows.texts, rows.read, tokenizer, context_.samples);
+    const std::string margins = part == DatasetPart::kTrain ? margin_text(*rows.pairs, options_) : "";
+    if (!margins.empty()) context_.logger->info(margins);
+    return look_of(rows.pairs, rows.read, tokenizer, context_.samples);
   }
 
   void split(Prepared& train, DataLook& look) const {
-    if (options_.split_dataset_ratio == 0) return;
-    const data::DatasetSplit parts =
-        data::split_dataset(train.rows, {.ratio = options_.split_dataset_ratio,
-                                         .seed = static_cast<uint64_t>(options_.data_seed.value_or(42))});
+    const data::DatasetSplit parts = split_rows(train.rows, options_);
+    if (!parts.held_out) return;
     look.split_rows = parts.held_out->size();
     look.train.report = parts.train->origin().report;
     look.train.files = data::counts_of_part(std::move(look.train.files), *parts.train);
@@ -144,11 +101,10 @@ class Looker {
   }
 
   void pack(Prepared& train, DataLook& look) const {
-    if (!options_.packing) return;
-    data::PackingOptions packing =
-        packing_options(options_, limits_.max_length.value_or(options_.packing_length.value_or(0)));
-    const auto packs = std::make_shared<data::PackedDataset>(train.rows, packing);
-    look.packing = {packing.packing_length, packs->report()};
+    const auto packs = pack_rows(train.rows, options_, limits_.max_length);
+    if (!packs) return;
+    look.packing = {packing_options(options_, limits_.max_length.value_or(0)).packing_length,
+                    packs->report()};
     train.lengths.clear();
     train.rows = packs;
   }
@@ -175,8 +131,6 @@ class Looker {
     look.total_steps =
         options_.max_steps > 0 ? options_.max_steps : plan.total_steps(options_.num_train_epochs);
   }
-
-  static constexpr int64_t kUnbounded = INT64_MAX;
 
   JobOptions options_;
   const DataLookContext& context_;

@@ -6,6 +6,7 @@
 #include "apus/base/error.h"
 #include "apus/optim/schedule.h"
 #include "apus/peft/lora_config.h"
+#include "train/job_combinations.h"
 
 namespace apus::train {
 namespace {
@@ -118,7 +119,7 @@ void check_rules(const JobOptions& options) {
   });
   check_named("lr_scheduler_kwargs", [&] {
     optim::LrSchedule({.type = options.lr_scheduler_type,
-                       .learning_rate = options.learning_rate.value_or(0),
+                       .learning_rate = options.learning_rate.value_or(options.train_type == "lora" ? 1e-4 : 1e-5),
                        .total_steps = 100,
                        .kwargs = options.lr_scheduler_kwargs});
   });
@@ -135,25 +136,6 @@ void check_packing(const JobOptions& options) {
              *options.max_length, ": a row as long as that would fit into no pack");
 }
 
-void check_combinations(const JobOptions& options) {
-  APUS_CHECK(!options.model.empty(), ConfigError, "--model is missing: the folder of the model to train");
-  APUS_CHECK(!options.dataset.empty(), ConfigError,
-             "--dataset is missing: one or more files of rows (JSON Lines or arrays, also packed)");
-  APUS_CHECK(!options.ref_adapters || !options.adapters.empty(), ConfigError,
-             "--ref_adapters needs --adapters: a new adapter's reference is the base with adapters off");
-  if (options.ref_adapters && *options.ref_adapters != "none") {
-    throw NotSupported(
-        detail::concat("--ref_adapters ", *options.ref_adapters,
-                       " is not supported yet; `none` (the base) or leaving it out (a frozen copy of "
-                       "--adapters) are"));
-  }
-  APUS_CHECK(options.target_regex.empty() || options.target_modules.empty() ||
-                 options.target_modules == std::vector<std::string>{"all-linear"},
-             ConfigError, "--target_modules and --target_regex exclude each other");
-  APUS_CHECK(options.val_dataset.empty() || options.split_dataset_ratio == 0, ConfigError,
-             "--val_dataset and --split_dataset_ratio exclude each other");
-}
-
 }  // namespace
 
 void check_job(const JobOptions& options) {
@@ -163,6 +145,7 @@ void check_job(const JobOptions& options) {
   check_words(options);
   check_rules(options);
   check_packing(options);
+  check_task_rules(options);
 }
 
 }  // namespace apus::train

@@ -44,6 +44,7 @@ JobOptions resolve_job(JobOptions options, int world) {
   if (options.packing) options.padding_free = true;  // rows in a pack lie end to end
   const std::string dtype = dtype_word(options);
   if (!dtype.empty()) options.torch_dtype = dtype;
+  if (options.base_dtype && !options.torch_dtype) options.torch_dtype = options.base_dtype;
   if (!options.gradient_accumulation_steps) {
     const int64_t rows = options.per_device_train_batch_size * world;
     options.gradient_accumulation_steps = std::max<int64_t>(1, (16 + rows - 1) / rows);
@@ -66,31 +67,6 @@ nlohmann::ordered_json to_json(const JobOptions& options) {
   json["task"] = options.task;
   visit_fields(options, [&](const char* name, const auto& field) { json[name] = as_json(field); });
   json.erase("bf16");  // resolved, it is a word for torch_dtype
-  return json;
-}
-
-namespace {
-
-int zero_stage(const parallel::ShardPolicy& policy) {
-  if (policy.param_shard) return 3;
-  if (policy.grad_shard) return 2;
-  return policy.opt_shard ? 1 : 0;
-}
-
-}  // namespace
-
-nlohmann::ordered_json strategy_json(const JobOptions& options, int world) {
-  const int64_t accumulation = options.gradient_accumulation_steps.value_or(1);
-  const parallel::ShardedModelOptions engine = engine_options(options);
-  nlohmann::ordered_json json;
-  json["train_batch_size"] = options.per_device_train_batch_size * accumulation * world;
-  json["train_micro_batch_size_per_gpu"] = options.per_device_train_batch_size;
-  json["gradient_accumulation_steps"] = accumulation;
-  json["gradient_clipping"] = options.max_grad_norm;
-  json["bf16"] = {{"enabled", options.torch_dtype == "bfloat16"}};
-  json["zero_optimization"] = {{"stage", zero_stage(engine.policy)}};
-  json["zero_optimization"]["reduce_bucket_size"] = engine.bucket_elements;
-  if (engine.policy.opt_shard) json["zero_optimization"]["allgather_bucket_size"] = engine.bucket_elements;
   return json;
 }
 

@@ -1,6 +1,7 @@
 #include "apus/train/job_settings.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <system_error>
 
@@ -20,50 +21,6 @@ std::string why_in_order(const JobOptions& options, int world) {
 }
 
 }  // namespace
-
-namespace {
-
-/// The policy of a DeepSpeed preset without offload; which of them a job takes is resolve_job's to say.
-parallel::ShardPolicy policy_of(const std::string& deepspeed) {
-  if (deepspeed == "zero1") return parallel::Zero1();
-  if (deepspeed == "zero2") return parallel::Zero2();
-  if (deepspeed == "zero3") return parallel::Zero3();
-  return parallel::Ddp();
-}
-
-}  // namespace
-
-parallel::ShardedModelOptions engine_options(const JobOptions& options) {
-  parallel::ShardedModelOptions engine;
-  engine.policy = policy_of(options.deepspeed);
-  engine.recompute = options.gradient_checkpointing.value_or(true) ? parallel::Recompute::kBlock
-                                                                   : parallel::Recompute::kNone;
-  if (options.torch_dtype)
-    engine.compute_dtype = *options.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  return engine;
-}
-
-peft::LoraConfig lora_config(const JobOptions& options) {
-  peft::LoraConfig config{.r = options.lora_rank,
-                          .lora_alpha = options.lora_alpha,
-                          .lora_dropout = options.lora_dropout,
-                          .use_rslora = options.use_rslora,
-                          .base_model_name_or_path = options.model};
-  if (options.target_regex.empty()) {
-    config.targets = peft::LoraTargets::from_names(options.target_modules);
-  } else {
-    config.targets.regex = options.target_regex;
-  }
-  return config;
-}
-
-DpoOptions dpo_options(const JobOptions& options) {
-  DpoOptions dpo{.loss = {.beta = options.beta}, .policy_adapters = {kPolicyAdapter}};
-  if (options.dpo_reduction == "microbatch") dpo.reduction = DpoReduction::kMicrobatch;
-  if (!options.adapters.empty() && !options.ref_adapters)
-    dpo.reference = Reference::adapter({kReferenceAdapter}, "a frozen copy of --adapters as loaded");
-  return dpo;
-}
 
 data::DpoPrepareOptions prepare_options(const JobOptions& options, DatasetPart part, int64_t max_length,
                                         const Clock& clock) {
@@ -105,6 +62,18 @@ std::string balance_text(const JobOptions& options, int world) {
              : "Rows of a step: in the order of the epoch (" + why + ")";
 }
 
+std::string packing_text(const data::PackingReport& packing, const JobOptions& options) {
+  const std::string pairs = options.task == "dpo" ? " (a pair has up to twice --max_length tokens)" : "";
+  return detail::concat(
+      "Packing: ", packing.rows, " rows in ", packing.packs, " packs of ", options.packing_length.value_or(0),
+      " tokens, ", std::llround(100 * packing.efficiency()), " % full; ", packing.oversized,
+      " rows are longer and stand alone", pairs, "; a row of --per_device_train_batch_size is a pack");
+}
+
+bool reports_to(const JobOptions& options, const std::string& what) {
+  return std::find(options.report_to.begin(), options.report_to.end(), what) != options.report_to.end();
+}
+
 void check_data(const JobOptions& options, std::optional<int64_t> max_length) {
   const auto open = [](const std::vector<std::string>& files, const char* flag) {
     for (const std::string& file : files) {
@@ -134,10 +103,14 @@ std::string length_warning(std::optional<int64_t> max_length, std::optional<int6
                         *model_maximum, ": it was not made for longer sequences");
 }
 
-std::string margin_text(const data::DpoDataset& rows) {
+std::string margin_text(const data::DpoDataset& rows, const JobOptions& options) {
   constexpr int64_t kMost = 65'536;
+  const PreferenceLoss loss(dpo_options(options).loss);
+  std::string names;
+  for (const std::string& name : loss.losses_without_margin()) names += (names.empty() ? "" : ", ") + name;
+  if (names.empty()) return "";
   for (int64_t i = 0; i < std::min(rows.size(), kMost); ++i) {
-    if (rows.row(i).margin) return "Margins of the rows are subtracted within the loss: -log sigmoid(beta x difference - margin)";
+    if (rows.row(i).margin) return "Without effect: margin of the rows, in --loss_type " + names;
   }
   return "";
 }
@@ -165,6 +138,9 @@ TrainerOptions trainer_options(const JobOptions& options, const data::TokenizerF
                     .epsilon = options.adam_epsilon,
                     .weight_decay = options.weight_decay,
                     .max_grad_norm = options.max_grad_norm};
+  trainer.metric_for_best_model = options.metric_for_best_model;
+  trainer.early_stopping.patience = options.early_stop_interval.value_or(0);
+  trainer.save_best = options.load_best_model_at_end;
   trainer.logging_steps = options.logging_steps;
   trainer.save_steps = options.save_steps;
   trainer.eval_steps = options.eval_steps.value_or(options.save_steps);

@@ -1,5 +1,8 @@
 #include "apus/train/run_directory.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -37,9 +40,11 @@ struct Version {
 /// N of "vN-...", or nothing.
 std::optional<int64_t> version_number(const std::string& name) {
   const size_t dash = name.find('-');
-  if (name.size() < 3 || name[0] != 'v' || dash == std::string::npos || dash < 2 || dash > 10) return std::nullopt;
+  if (name.size() < 3 || name[0] != 'v' || dash == std::string::npos || dash < 2 || dash > 10)
+    return std::nullopt;
   const std::string digits = name.substr(1, dash - 1);
-  if (!std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; })) return std::nullopt;
+  if (!std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    return std::nullopt;
   return std::stoll(digits);
 }
 
@@ -82,7 +87,8 @@ bool is_compared(const std::string& key) {
 
 /// Whether evaluation follows save_steps, which is not compared.
 bool eval_follows_save(const nlohmann::json& args) {
-  return args.contains("eval_steps") && args.contains("save_steps") && args.at("eval_steps") == args.at("save_steps");
+  return args.contains("eval_steps") && args.contains("save_steps") &&
+         args.at("eval_steps") == args.at("save_steps");
 }
 
 /// "learning_rate: was 1e-4, is 2e-4" for every compared key that differs.
@@ -111,7 +117,8 @@ void refuse_other_world(const Version& version, const nlohmann::json& now) {
     if (version.args.contains(key)) same_world[key] = version.args.at(key);
   }
   if (!differences(version.args, same_world).empty()) return;
-  throw ConfigError(detail::concat(version.path.string(), " was started with ", dump_json(version.args.at(kWorldKey)),
+  throw ConfigError(detail::concat(version.path.string(), " was started with ",
+                                   dump_json(version.args.at(kWorldKey)),
                                    " ranks and is not finished, this run has ", dump_json(now.at(kWorldKey)),
                                    "; start it with as many ranks, or choose another --output_dir "
                                    "(or --resume_from_checkpoint none)"));
@@ -130,7 +137,8 @@ fs::path new_run_dir(const RunDirectoryOptions& options, Clock& clock) {
 void refuse_foreign_folder(const RunDirectoryOptions& options, bool has_version) {
   const bool is_used = fs::is_directory(options.output_dir) && !fs::is_empty(options.output_dir);
   APUS_CHECK(options.add_version || options.overwrite || has_version || !is_used, ConfigError,
-             options.output_dir.string(), " holds files of something else; choose another --output_dir, or give "
+             options.output_dir.string(),
+             " holds files of something else; choose another --output_dir, or give "
              "--add_version true or --overwrite true");
 }
 
@@ -143,25 +151,31 @@ void resume_at(RunDecision& decision) {
     if (!damage) {
       decision.checkpoint = newest.path;
       decision.step = newest.step;
+      decision.is_checked = true;
       return;
     }
     decision.damaged.push_back(*damage);
   }
 }
 
-/// Starts from a checkpoint that the user names.
-void start_from(RunDecision& decision, const fs::path& named) {
-  APUS_CHECK(fs::exists(named / checkpoint::kManifestName), ConfigError, "--resume_from_checkpoint ", named.string(),
-             fs::is_directory(named) ? " is not a finished checkpoint (it holds no " : " is no folder (it would hold ",
+/// Starts from a checkpoint that the user names. It may be another job's: what differs is listed.
+void start_from(RunDecision& decision, const fs::path& named, const nlohmann::json& now) {
+  APUS_CHECK(fs::exists(named / checkpoint::kManifestName), ConfigError, "--resume_from_checkpoint ",
+             named.string(),
+             fs::is_directory(named) ? " is not a finished checkpoint (it holds no "
+                                     : " is no folder (it would hold ",
              checkpoint::kManifestName, "); name a checkpoint-N folder of an earlier run, auto or none");
   checkpoint::read_manifest(named);
   decision.checkpoint = fs::canonical(named);
+  if (fs::exists(named / kArgs)) decision.named_differences = differences(load_json_file(named / kArgs), now);
   const fs::path state = *decision.checkpoint / "trainer_state.json";
   const nlohmann::json json = load_json_file(state);
   decision.step = JsonView(json, state.string()).require<int64_t>("global_step");
 }
 
-bool names_folder(const std::string& resume) { return resume != "auto" && resume != "none"; }
+bool names_folder(const std::string& resume) {
+  return resume != "auto" && resume != "none";
+}
 
 /// Whether an unfinished version is the one that this command would continue.
 bool continues(const Version& version, const nlohmann::json& now, const RunDirectoryOptions& options) {
@@ -192,17 +206,24 @@ std::vector<std::pair<std::string, nlohmann::json>> log_records(const fs::path& 
 void point(const fs::path& link, const fs::path& target) {
   const fs::path fresh = link.string() + ".new";
   fs::remove(fresh);
-  fs::create_directory_symlink(target.filename(), fresh);
+  fs::create_directory_symlink(target, fresh);
   fs::rename(fresh, link);
 }
 
 }  // namespace
 
 const std::vector<std::string>& uncompared_keys() {
-  static const std::vector<std::string> keys = {
-      "output_dir",      "overwrite",        "report_to",   "logging_steps",          "save_steps",
-      "save_total_limit", "ddp_timeout",     "dataloader_num_workers", "dataloader_prefetch_factor",
-      "resume_from_checkpoint", "add_version"};
+  static const std::vector<std::string> keys = {"output_dir",
+                                                "overwrite",
+                                                "report_to",
+                                                "logging_steps",
+                                                "save_steps",
+                                                "save_total_limit",
+                                                "ddp_timeout",
+                                                "dataloader_num_workers",
+                                                "dataloader_prefetch_factor",
+                                                "resume_from_checkpoint",
+                                                "add_version"};
   return keys;
 }
 
@@ -211,13 +232,14 @@ RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOpt
   const std::vector<Version> earlier = versions(options);
   refuse_foreign_folder(options, !earlier.empty());
   RunDecision decision;
+  const bool starts_elsewhere = names_folder(options.resume) && !options.resume_only_model;
   const bool looks_back = options.resume != "none" && !earlier.empty();
   const auto unfinished =
       std::find_if(earlier.begin(), earlier.end(), [](const Version& version) { return !version.finished; });
   if (looks_back && unfinished != earlier.end() && continues(*unfinished, now, options)) {
     decision.run_dir = unfinished->path;
     resume_at(decision);
-    if (!decision.checkpoint && names_folder(options.resume)) start_from(decision, options.resume);
+    if (!decision.checkpoint && starts_elsewhere) start_from(decision, options.resume, now);
     return decision;
   }
   if (options.resume == "auto" && looks_back) {
@@ -232,17 +254,19 @@ RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOpt
       decision.differences = differences(unfinished->args, now);
     }
   }
-  APUS_CHECK(options.add_version || options.overwrite || earlier.empty(), ConfigError, options.output_dir.string(),
-             " holds another run", decision.differences.empty() ? "" : " (" + decision.differences[0] + ")",
+  APUS_CHECK(options.add_version || options.overwrite || earlier.empty(), ConfigError,
+             options.output_dir.string(), " holds another run",
+             decision.differences.empty() ? "" : " (" + decision.differences[0] + ")",
              "; choose another --output_dir, or give --overwrite true");
   decision.run_dir = new_run_dir(options, clock);
-  if (names_folder(options.resume)) start_from(decision, options.resume);
+  if (starts_elsewhere) start_from(decision, options.resume, now);
   return decision;
 }
 
 void open_run(const RunDecision& decision, const nlohmann::ordered_json& args) {
   ensure_directory(decision.run_dir);
-  const bool goes_on = decision.checkpoint && fs::equivalent(decision.checkpoint->parent_path(), decision.run_dir);
+  const bool goes_on =
+      decision.checkpoint && fs::equivalent(decision.checkpoint->parent_path(), decision.run_dir);
   const int64_t step = goes_on ? decision.step : 0;
   std::error_code ignored;
   for (const char* stale : {kFinished, "last", "best"}) fs::remove(decision.run_dir / stale, ignored);
@@ -269,37 +293,61 @@ void finish_run(const fs::path& run_dir, int64_t steps) {
   write_file_atomic(run_dir / kFinished, dump_json(json, {.indent = 2}) + "\n");
 }
 
-std::optional<int64_t> best_step(const fs::path& run_dir, const std::vector<int64_t>& steps) {
+void require_writable(const fs::path& output_dir) {
+  fs::path existing = output_dir.empty() ? fs::path(".") : output_dir;
+  while (!fs::exists(existing) && existing.has_parent_path() && existing != existing.parent_path()) {
+    existing = existing.parent_path();
+  }
+  if (!fs::exists(existing)) existing = ".";
+  if (!fs::is_directory(existing)) throw FileError("create", output_dir, ENOTDIR);
+  const fs::path probe = existing / detail::concat(".apus-probe-", ::getpid());
+  const int descriptor = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (descriptor < 0) throw FileError("write into", existing, errno);
+  ::close(descriptor);
+  std::error_code ignored;
+  fs::remove(probe, ignored);
+}
+
+std::optional<int64_t> best_step(const fs::path& run_dir, const std::vector<int64_t>& steps,
+                                 const std::string& metric) {
+  const std::string key = metric.starts_with("eval_") ? metric : "eval_" + metric;
+  const bool smaller = key.ends_with("loss") || key.starts_with("eval_loss");
   std::optional<int64_t> best;
-  double lowest = 0.0;
+  double best_value = 0.0;
   for (const auto& [line, record] : log_records(run_dir)) {
     const auto step = step_of(record);
-    const auto loss = record.find("eval_loss");
-    if (!step || loss == record.end() || !loss->is_number()) continue;
+    const auto found = record.find(key);
+    if (!step || found == record.end() || !found->is_number()) continue;
     if (std::find(steps.begin(), steps.end(), *step) == steps.end()) continue;
-    if (!best || loss->get<double>() < lowest) {
+    const double value = found->get<double>();
+    if (!best || (smaller ? value < best_value : value > best_value)) {
       best = step;
-      lowest = loss->get<double>();
+      best_value = value;
     }
   }
   return best;
 }
 
-void tidy_checkpoints(const fs::path& run_dir, std::optional<int64_t> save_total_limit) {
-  auto checkpoints = checkpoint::whole_checkpoints(run_dir);
-  if (checkpoints.empty()) return;
+fs::path tidy_checkpoints(const fs::path& run_dir, const TidyOptions& options) {
+  const auto checkpoints = checkpoint::whole_checkpoints(run_dir);
+  if (checkpoints.empty()) return {};
   std::vector<int64_t> steps;
   for (const auto& found : checkpoints) steps.push_back(found.step);
-  const std::optional<int64_t> best = best_step(run_dir, steps);
-  point(run_dir / "last", checkpoints.back().path);
-  auto surplus = static_cast<int64_t>(checkpoints.size()) - save_total_limit.value_or(static_cast<int64_t>(checkpoints.size()));
+  const std::optional<int64_t> best = best_step(run_dir, steps, options.metric);
+  const int64_t last = options.last_is_best && best ? *best : steps.back();
+  const auto count = static_cast<int64_t>(checkpoints.size());
+  int64_t surplus = count - options.save_total_limit.value_or(count);
+  fs::path last_path;
   for (const auto& found : checkpoints) {
-    if (best && found.step == *best) point(run_dir / "best", found.path);
+    if (best && found.step == *best) point(run_dir / "best", found.path.filename());
+    if (found.step == last) last_path = found.path;
     const bool keep = found.step == steps.back() || (best && found.step == *best);
     if (surplus <= 0 || keep) continue;
     fs::remove_all(found.path);
     --surplus;
   }
+  point(run_dir / "last", last_path.filename());
+  return last_path;
 }
 
 }  // namespace apus::train

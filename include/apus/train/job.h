@@ -59,13 +59,14 @@ struct APUS_API JobSummary {
   std::optional<RunReport> report = {};
 };
 
-/// The training job: SFT, pre-training or DPO, of an adapter or of the whole model, from files of rows to a folder
-/// that PEFT or transformers read, under the strategy that `deepspeed` or `fsdp` names.
+/// The training job: SFT, pre-training or DPO, of an adapter or of the whole model, from files of rows to a
+/// folder that PEFT or transformers read, under the strategy that `deepspeed` or `fsdp` names.
 ///
-/// Loads the model by mmap, puts the adapter on (or chooses what is trained), reads and tokenises the data, then
-/// trains, logs, evaluates and writes checkpoints below output_dir (see run_directory.h, docs/design/jobs.md). The
-/// same options again resume from the newest whole checkpoint, or say that the run is complete.
-/// Collectives: every rank calls it with equal options; one rank's error ends all with its message before the
+/// Loads the model by mmap, puts the adapter on (or chooses what is trained), reads and tokenises the data,
+/// then trains, logs, evaluates and writes checkpoints below output_dir (see run_directory.h,
+/// docs/design/jobs.md). The same options again resume from the newest whole checkpoint, or say that the run
+/// is complete. Collectives: every rank calls it with equal options; one rank's error ends all with its
+/// message before the
 ///              first collective, and aborts the world afterwards.
 /// Throws: ConfigError, DataError, CheckpointError, NotSupported, CommError.
 APUS_API JobSummary run_job(const JobOptions& options, const JobContext& context);

@@ -163,9 +163,9 @@ struct APUS_API JobOptions {
   std::optional<double> ld_alpha;
   /// Temperature of the discopop loss.
   double discopop_tau = 0.05;
-  /// Divergence from the reference, and the coefficient of "alpha_divergence".
+  /// Divergence from the reference, and the coefficient of "alpha_divergence" (absent: TRL's default).
   std::string f_divergence_type = "reverse_kl";
-  double f_alpha_divergence_coef = 1.0;
+  std::optional<double> f_alpha_divergence_coef;
   /// Pairs, microbatch.
   std::string dpo_reduction = "pairs";
   /// Folder of a second model as reference; empty = the base, or in full training a second load of `model`.

@@ -10,6 +10,7 @@
 #include "apus/data/prepare.h"
 #include "apus/data/tokenizer_config.h"
 #include "apus/parallel/sharded_model.h"
+#include "apus/peft/freeze.h"
 #include "apus/peft/lora_config.h"
 #include "apus/train/dpo_objective.h"
 #include "apus/train/job.h"
@@ -24,13 +25,38 @@ inline constexpr const char* kPolicyAdapter = "default";
 /// Name of the frozen copy that serves as reference.
 inline constexpr const char* kReferenceAdapter = "reference";
 
-/// Strategy, recompute and compute dtype. The dtype of a model whose own is taken is filled in by the job.
-APUS_API parallel::ShardedModelOptions engine_options(const JobOptions& options);
+/// Ranks of a run, and of one machine.
+struct RankLayout {
+  int world = 1;
+  int local_world = 1;
+};
 
-/// Settings of a new adapter.
+/// What --deepspeed or --fsdp names. hybrid_shard keeps a copy of the shards on each machine, or as many as
+/// --fsdp_config's dp_replicate says; on one machine it is full_shard.
+/// Throws:      NotSupported for what is not built (offload, JSON files); ConfigError for words and keys that
+/// nobody
+///              knows, naming the nearest, and where both flags are given.
+APUS_API parallel::ShardPolicy shard_policy(const JobOptions& options, const RankLayout& ranks = {});
+
+/// Strategy, recompute and dtypes. The dtype of a model whose own is taken, and recompute that is left to the
+/// memory plan, are filled in by the job.
+APUS_API parallel::ShardedModelOptions engine_options(const JobOptions& options,
+                                                      const RankLayout& ranks = {});
+
+/// Keys of --fsdp_config that say something about PyTorch alone, as one line; empty if there are none.
+APUS_API std::string fsdp_note(const JobOptions& options);
+
+/// Refuses a --fsdp_transformer_layer_cls that is not the class of this kind of model's blocks.
+APUS_API void check_layer_class(const JobOptions& options, const std::string& model_type);
+
+/// Settings of a new adapter. Throws ConfigError for patterns that are no JSON objects, naming the flag.
 APUS_API peft::LoraConfig lora_config(const JobOptions& options);
 
-/// What DPO compares with: the base, or a frozen copy of the loaded adapter.
+/// Which parameters full training freezes and frees.
+APUS_API peft::FreezeOptions freeze_options(const JobOptions& options);
+
+/// The losses and all that shapes them, and what is trained. The reference is the trained model with its
+/// adapters off; the job fills in another.
 APUS_API DpoOptions dpo_options(const JobOptions& options);
 
 /// Which of the job's datasets.
@@ -53,6 +79,12 @@ APUS_API std::optional<data::CostModel> balance_model(const JobOptions& options,
 /// One sentence for the log: how the rows of a step are dealt, and why.
 APUS_API std::string balance_text(const JobOptions& options, int world);
 
+/// One sentence for the log: what packing made of the rows.
+APUS_API std::string packing_text(const data::PackingReport& packing, const JobOptions& options);
+
+/// Whether --report_to names it.
+APUS_API bool reports_to(const JobOptions& options, const std::string& what);
+
 /// What can be said about data files and lengths before rows are prepared, which may take long: every file is
 /// there and of a kind that is read, and packs hold the longest row. `max_length` is the one in effect, if
 /// any. Throws: DataError, NotSupported as data::RowStream; ConfigError naming the flag.
@@ -61,8 +93,9 @@ APUS_API void check_data(const JobOptions& options, std::optional<int64_t> max_l
 /// A warning where rows may be longer than what the model was made for; empty where they are not.
 APUS_API std::string length_warning(std::optional<int64_t> max_length, std::optional<int64_t> model_maximum);
 
-/// A line saying that the rows' margins are not used; empty where the first rows have none.
-APUS_API std::string margin_text(const data::DpoDataset& rows);
+/// A line saying which losses do not use the rows' margins; empty where all do, and where the first rows have
+/// none.
+APUS_API std::string margin_text(const data::DpoDataset& rows, const JobOptions& options);
 
 /// Loop, cadence, schedule and optimizer.
 APUS_API TrainerOptions trainer_options(const JobOptions& options, const data::TokenizerFolder& tokenizer);

@@ -19,10 +19,14 @@ namespace fs = std::filesystem;
 class CheckpointTest : public ::testing::Test {
  protected:
   CheckpointContents contents() {
-    return {.write_weights = [](const fs::path& folder, const std::vector<nn::NamedParameter>& masters) {
-              write_file_atomic(folder / "weights.txt", std::to_string(masters.size()));
-            },
-            .trainer_state = [] { return nlohmann::ordered_json{{"step", 7}}; }};
+    return {.write_weights =
+                [](const fs::path& folder, const std::vector<nn::NamedParameter>& masters) {
+                  write_file_atomic(folder / "weights.txt", std::to_string(masters.size()));
+                },
+            .trainer_state =
+                [] {
+                  return nlohmann::ordered_json{{"step", 7}};
+                }};
   }
 
   std::unique_ptr<comm::Communicator> dp_ = comm::make_fake_communicator({});
@@ -45,6 +49,25 @@ TEST_F(CheckpointTest, ComesBackWithStatesAndUpdates) {
   EXPECT_EQ(engine_.updates(), 5);
   EXPECT_TRUE(engine_.optimizer_states()[0].master.equal(master));
   EXPECT_EQ(engine_.optimizer_states()[0].exp_avg.min().item<double>(), 0.25);
+}
+
+TEST_F(CheckpointTest, HoldsAWholeModelWhereThatIsTrained) {
+  auto whole = contents();
+  whole.full_weights = FullWeightsOptions{.config_json = "{}"};
+  const fs::path path = save_checkpoint(out_.path(), 7, engine_, whole);
+  EXPECT_TRUE(fs::exists(path / "model.safetensors"));
+  EXPECT_EQ(read_file(path / "weights.txt"), "0") << "no masters were gathered";
+  EXPECT_FALSE(damage_of(path).has_value());
+}
+
+TEST_F(CheckpointTest, HashesThatWereJustCheckedAreNotCheckedAgain) {
+  const fs::path path = save_checkpoint(out_.path(), 7, engine_, contents());
+  const fs::path state = path / "trainer_state.json";
+  std::string text = read_file(state);
+  text[text.find('7')] = '8';
+  write_file_atomic(state, text);
+  EXPECT_THROW(load_checkpoint(path, engine_), CheckpointError);
+  EXPECT_NO_THROW(load_checkpoint(path, engine_, FileCheck::kSizes));
 }
 
 TEST_F(CheckpointTest, AFailedSaveLeavesNothingAndKeepsTheOldOne) {
@@ -79,7 +102,8 @@ TEST_F(CheckpointTest, AnotherModelsShardIsRefused) {
     load_checkpoint(path, engine);
     FAIL() << "did not throw";
   } catch (const CheckpointError& error) {
-    EXPECT_NE(std::string(error.what()).find("other trainable parameters"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("other trainable parameters"), std::string::npos)
+        << error.what();
   }
 }
 
@@ -94,7 +118,8 @@ TEST_F(CheckpointTest, DamageOfFindsAChangedByteInAnyFile) {
   const fs::path path = save_checkpoint(out_.path(), 7, engine_, contents());
   EXPECT_EQ(damage_of(path), std::nullopt);
   damage(path / "weights.txt");
-  EXPECT_NE(damage_of(path).value_or("").find("weights.txt"), std::string::npos) << damage_of(path).value_or("");
+  EXPECT_NE(damage_of(path).value_or("").find("weights.txt"), std::string::npos)
+      << damage_of(path).value_or("");
   EXPECT_NE(damage_of(path).value_or("").find("SHA-256"), std::string::npos);
   EXPECT_EQ(whole_checkpoints(out_.path()).size(), 1u);  // sizes are right
   fs::remove(path / "checkpoint.json");
@@ -114,7 +139,8 @@ TEST_F(CheckpointTest, LoadingADamagedOneNamesTheRemedy) {
       const std::string text = error.what();
       EXPECT_TRUE(text.starts_with(path.string() + ": is damaged: ")) << text;
       EXPECT_NE(text.find(name), std::string::npos) << text;
-      EXPECT_NE(text.find("remove this folder to resume from the checkpoint before it"), std::string::npos) << text;
+      EXPECT_NE(text.find("remove this folder to resume from the checkpoint before it"), std::string::npos)
+          << text;
     }
   }
 }
@@ -173,9 +199,9 @@ TEST_F(CheckpointTest, TooLittleSpaceIsSaidBeforeAnythingIsWritten) {
     FAIL() << "saved without space";
   } catch (const CheckpointError& error) {
     const std::string text = error.what();
-    for (const std::string& part : {(out_ / "checkpoint-7").string(), std::string("a checkpoint needs "),
-                                   std::to_string(12 * owned), std::to_string(weights), std::string("--output_dir"),
-                                   std::string("--save_total_limit")}) {
+    for (const std::string& part :
+         {(out_ / "checkpoint-7").string(), std::string("a checkpoint needs "), std::to_string(12 * owned),
+          std::to_string(weights), std::string("--output_dir"), std::string("--save_total_limit")}) {
       EXPECT_NE(text.find(part), std::string::npos) << text << " lacks " << part;
     }
   }
@@ -192,9 +218,10 @@ TEST(CheckpointOfTwoRanks, TheSpaceOfAllRanksShardsIsAskedFor) {
   const int64_t shard = optimizer_shard_bytes(engine.optimizer_states());
   const ScratchFolder out;
   try {
-    save_checkpoint(out.path(), 1, engine, {.write_weights = [](const fs::path&, const auto&) {},
-                                            .trainer_state = [] { return nlohmann::ordered_json{}; },
-                                            .free_space = [](const fs::path&) { return int64_t{0}; }});
+    save_checkpoint(out.path(), 1, engine,
+                    {.write_weights = [](const fs::path&, const auto&) {},
+                     .trainer_state = [] { return nlohmann::ordered_json{}; },
+                     .free_space = [](const fs::path&) { return int64_t{0}; }});
     FAIL() << "saved without space";
   } catch (const CheckpointError& error) {
     EXPECT_NE(std::string(error.what()).find(detail::concat("2 x ", shard, " bytes")), std::string::npos)
@@ -233,7 +260,8 @@ TEST(CheckpointOfTwoRanks, DisksOfTheirOwnAreRefusedAndLeftClean) {
 TEST(CheckpointOfTwoRanks, OneSharedFolderHoldsBothShards) {
   const ScratchFolder out;
   EXPECT_EQ(save_on_two_ranks({out.path(), out.path()}), (std::vector<std::string>{"", ""}));
-  for (int rank : {0, 1}) EXPECT_TRUE(fs::exists(out.path() / "checkpoint-1" / optimizer_shard_name(rank, 2)));
+  for (int rank : {0, 1})
+    EXPECT_TRUE(fs::exists(out.path() / "checkpoint-1" / optimizer_shard_name(rank, 2)));
 }
 
 TEST_F(CheckpointTest, ShardNamesSortByRank) {

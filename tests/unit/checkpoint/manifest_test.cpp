@@ -46,7 +46,8 @@ TEST_F(ManifestTest, AFolderWithoutOneWasNeverFinished) {
 
 TEST_F(ManifestTest, MissingAndShortFilesAreNamed) {
   write_file_atomic(folder_ / "a.bin", "hell");
-  EXPECT_NE(error().find("a.bin: has 4 bytes, the checkpoint was written with 5"), std::string::npos) << error();
+  EXPECT_NE(error().find("a.bin: has 4 bytes, the checkpoint was written with 5"), std::string::npos)
+      << error();
   std::filesystem::remove(folder_ / "a.bin");
   EXPECT_NE(error().find("a.bin: is missing"), std::string::npos) << error();
 }

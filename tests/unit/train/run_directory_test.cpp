@@ -154,7 +154,8 @@ TEST_F(RunDirectoryTest, AFolderToResumeFromMustBeAWholeCheckpoint) {
       decide(args_, folder);
       FAIL() << "did not throw";
     } catch (const ConfigError& error) {
-      EXPECT_NE(std::string(error.what()).find("--resume_from_checkpoint " + folder), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("--resume_from_checkpoint " + folder), std::string::npos)
+          << error.what();
     }
   }
 }
@@ -162,13 +163,15 @@ TEST_F(RunDirectoryTest, AFolderToResumeFromMustBeAWholeCheckpoint) {
 TEST_F(RunDirectoryTest, WithoutVersionsAForeignFolderIsRefused) {
   write_file_atomic(out_ / "thesis.tex", "x");
   EXPECT_THROW(decide_run(args_, {.output_dir = out_.path(), .add_version = false}, clock_), ConfigError);
-  const auto forced = decide_run(args_, {.output_dir = out_.path(), .add_version = false, .overwrite = true}, clock_);
+  const auto forced =
+      decide_run(args_, {.output_dir = out_.path(), .add_version = false, .overwrite = true}, clock_);
   EXPECT_EQ(forced.run_dir, out_.path());
 }
 
 TEST_F(RunDirectoryTest, TheLogIsCutBackToTheCheckpoint) {
   const fs::path run = start(args_);
-  for (const char* step : {"1/4", "2/4", "3/4"}) append_log(run, {{"loss", 1.0}, {"global_step/max_steps", step}});
+  for (const char* step : {"1/4", "2/4", "3/4"})
+    append_log(run, {{"loss", 1.0}, {"global_step/max_steps", step}});
   put_checkpoint(run, 2);
   put_checkpoint(run, 3);
   RunDecision decision{.run_dir = run, .checkpoint = run / "checkpoint-2", .step = 2};
@@ -199,6 +202,75 @@ TEST_F(RunDirectoryTest, AnOutputThatCannotBeWrittenNamesThePath) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("file"), std::string::npos) << error.what();
   }
+}
+
+/// A run with evaluations at steps 2, 4 and 6 and a checkpoint of each.
+class EvaluatedRun : public RunDirectoryTest {
+ protected:
+  void SetUp() override {
+    run_ = start(args_);
+    const double losses[] = {0.9, 0.5, 0.7}, margins[] = {0.1, 0.2, 0.3};
+    for (int i = 0; i < 3; ++i) {
+      const int64_t step = 2 * (i + 1);
+      append_log(run_, {{"eval_loss", losses[i]},
+                        {"eval_rewards/margins", margins[i]},
+                        {"global_step/max_steps", std::to_string(step) + "/6"}});
+      put_checkpoint(run_, step);
+    }
+  }
+
+  bool has(int64_t step) const { return fs::exists(run_ / ("checkpoint-" + std::to_string(step))); }
+
+  fs::path run_;
+};
+
+TEST_F(EvaluatedRun, TidyKeepsTheNewestAndTheBest) {
+  EXPECT_EQ(tidy_checkpoints(run_, {.save_total_limit = 1}).filename(), "checkpoint-6");
+  EXPECT_FALSE(has(2));
+  EXPECT_TRUE(has(4) && has(6));
+  EXPECT_EQ(fs::read_symlink(run_ / "best"), "checkpoint-4");
+  EXPECT_EQ(fs::read_symlink(run_ / "last"), "checkpoint-6");
+}
+
+TEST_F(EvaluatedRun, TheEndMayBeTheBest) {
+  EXPECT_EQ(tidy_checkpoints(run_, {.last_is_best = true}).filename(), "checkpoint-4");
+  EXPECT_EQ(fs::read_symlink(run_ / "last"), "checkpoint-4");
+}
+
+TEST_F(EvaluatedRun, OtherFiguresAreBetterWhenLarger) {
+  EXPECT_EQ(best_step(run_, {2, 4, 6}, "eval_rewards/margins"), 6);
+  EXPECT_EQ(best_step(run_, {2, 4, 6}, "rewards/margins"), 6) << "the prefix may be left out";
+  EXPECT_EQ(best_step(run_, {2, 4, 6}, "loss"), 4);
+  EXPECT_EQ(best_step(run_, {2, 4, 6}, "eval_token_acc"), std::nullopt);
+}
+
+TEST_F(RunDirectoryTest, ANamedCheckpointOfAnotherRunListsWhatDiffers) {
+  const fs::path run = start(args_);
+  put_checkpoint(run, 3);
+  write_file_atomic(run / "checkpoint-3/args.json", R"({"learning_rate": 0.5, "world_size": 4})");
+  const RunDecision decision = decide(args_, (run / "checkpoint-3").string());
+  EXPECT_EQ(decision.named_differences, std::vector<std::string>{"learning_rate: was 0.5, is 0.0001"});
+  EXPECT_FALSE(decision.is_checked);
+}
+
+TEST_F(RunDirectoryTest, WeightsAloneAreNoCheckpointToGoOnFrom) {
+  const fs::path run = start(args_);
+  put_checkpoint(run, 3);
+  finish_run(run, 3);
+  const RunDecision decision = decide_run(
+      args_,
+      {.output_dir = out_.path(), .resume = (run / "checkpoint-3").string(), .resume_only_model = true},
+      clock_);
+  EXPECT_FALSE(decision.checkpoint.has_value());
+  EXPECT_NE(decision.run_dir, run);
+}
+
+TEST_F(RunDirectoryTest, WhereRunsLieIsTriedBeforehandAndLeftAsItWas) {
+  EXPECT_NO_THROW(require_writable(out_ / "a/b/c"));
+  EXPECT_TRUE(fs::is_empty(out_.path()));
+  write_file_atomic(out_ / "file", "x");
+  EXPECT_THROW(require_writable(out_ / "file/deeper"), FileError);
+  EXPECT_THROW(require_writable("/proc/1/runs"), FileError);
 }
 
 }  // namespace

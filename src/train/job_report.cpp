@@ -1,0 +1,109 @@
+#include "train/job_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "apus/train/curve.h"
+
+namespace apus::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<ReportedValue> value_of(const CurvePoint& point) {
+  if (!std::isfinite(point.value)) return std::nullopt;
+  return ReportedValue{.value = point.value, .step = point.step};
+}
+
+/// The last epoch and the largest memory that the log has.
+void add_log_figures(RunReport& report, const fs::path& run_dir) {
+  std::ifstream lines(run_dir / "logging.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object()) continue;
+    report.epochs = record.value("epoch", report.epochs);
+    const double bytes = record.value("memory(GiB)", 0.0) * static_cast<double>(int64_t{1} << 30);
+    report.memory_bytes = std::max(report.memory_bytes, static_cast<int64_t>(bytes));
+  }
+}
+
+/// First, last and best figures, over all attempts of the run.
+void add_figures(RunReport& report, const fs::path& run_dir) {
+  add_log_figures(report, run_dir);
+  for (const CurvePanel& panel : read_curves(run_dir / "logging.jsonl")) {
+    for (const CurveSeries& series : panel.series) {
+      if (series.points.empty()) continue;
+      if (series.name == "loss") {
+        report.first_loss = value_of(series.points.front());
+        report.last_loss = value_of(series.points.back());
+        report.loss_curve = sparkline(series.points);
+      }
+      if (series.name == "eval_loss") report.last_evaluation = value_of(series.points.back());
+    }
+  }
+}
+
+void add_places(RunReport& report, const fs::path& run_dir, const fs::path& checkpoint,
+                const JobOptions& options) {
+  if (!checkpoint.empty()) {
+    report.places.emplace_back(options.train_type == "full" ? "model" : "adapter", checkpoint.string());
+  }
+  report.places.emplace_back("log", (run_dir / "logging.jsonl").string());
+  for (const auto& [name, file] : {std::pair{"curve", "loss.png"}, std::pair{"tensorboard", "runs"}}) {
+    std::error_code absent;
+    if (fs::exists(run_dir / file, absent)) report.places.emplace_back(name, (run_dir / file).string());
+  }
+}
+
+void add_next_command(RunReport& report, const fs::path& checkpoint, const JobOptions& options) {
+  const bool merges = options.train_type == "lora" && !options.merge_lora && !checkpoint.empty();
+  if (merges) report.next_command = merge_command(checkpoint.string());
+}
+
+}  // namespace
+
+ReportedRows reported_rows(const std::string& name, const data::RowReport& report) {
+  ReportedRows rows{.name = name,
+                    .input = report.input(),
+                    .whole = report.whole(),
+                    .truncated = report.truncated(),
+                    .held_out = report.held_out()};
+  for (const auto& [kind, reason] : report.reasons()) rows.dropped.emplace_back(kind, reason.count);
+  return rows;
+}
+
+RunReport report_of(const JobEnd& end) {
+  RunReport report{.steps = end.result.steps,
+                   .max_steps = end.state.max_steps,
+                   .finished = end.result.finished,
+                   .best_metric = end.options->metric_for_best_model,
+                   .seconds = end.state.elapsed_seconds,
+                   .tokens = end.state.tokens,
+                   .ranks = end.ranks};
+  add_figures(report, end.run_dir);
+  if (end.result.best)
+    report.best = ReportedValue{.value = end.result.best->value, .step = end.result.best->step};
+  report.rows.push_back(reported_rows("training", end.rows->unpacked->origin().report));
+  if (end.rows->validation.rows()) {
+    report.rows.push_back(reported_rows("evaluation", end.rows->validation.rows()->origin().report));
+  }
+  add_places(report, end.run_dir, end.checkpoint, *end.options);
+  if (!end.merged.empty()) report.places.emplace_back("merged model", end.merged.string());
+  add_next_command(report, end.checkpoint, *end.options);
+  return report;
+}
+
+RunReport report_of_complete(const fs::path& run_dir, const fs::path& checkpoint, const JobOptions& options,
+                             int64_t steps) {
+  RunReport report{.steps = steps, .max_steps = steps};
+  add_figures(report, run_dir);
+  add_places(report, run_dir, checkpoint, options);
+  add_next_command(report, checkpoint, options);
+  return report;
+}
+
+}  // namespace apus::train

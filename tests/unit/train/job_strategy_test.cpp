@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apus/base/error.h"
+#include "apus/train/job_settings.h"
+
+namespace apus::train {
+namespace {
+
+parallel::ShardPolicy fsdp(const std::string& words, const std::string& config = "",
+                           const RankLayout& ranks = {}) {
+  JobOptions options;
+  options.fsdp = words;
+  options.fsdp_config = config;
+  return shard_policy(options, ranks);
+}
+
+TEST(JobStrategy, PresetsAreTheStagesOfZero) {
+  JobOptions options;
+  EXPECT_FALSE(shard_policy(options).opt_shard);
+  options.deepspeed = "zero1";
+  EXPECT_TRUE(shard_policy(options).opt_shard && !shard_policy(options).grad_shard);
+  options.deepspeed = "zero2";
+  EXPECT_TRUE(shard_policy(options).grad_shard && !shard_policy(options).param_shard);
+  options.deepspeed = "zero3";
+  EXPECT_TRUE(shard_policy(options).param_shard);
+  EXPECT_EQ(strategy_json(options, 2).at("zero_optimization").at("stage"), 3);
+}
+
+TEST(JobStrategy, FsdpTakesItsWords) {
+  EXPECT_EQ(std::get<bool>(fsdp("full_shard auto_wrap").reshard_after_forward), true);
+  EXPECT_EQ(std::get<bool>(fsdp("fsdp2").reshard_after_forward), true);
+  EXPECT_EQ(std::get<bool>(fsdp("shard_grad_op,auto_wrap").reshard_after_forward), false);
+  EXPECT_EQ(std::get<bool>(fsdp("fsdp2", R"({"fsdp_reshard_after_forward": false})").reshard_after_forward),
+            false);
+  EXPECT_THROW(fsdp("auto_wrap"), ConfigError);
+  EXPECT_THROW(fsdp("full_shard shard_grad_op"), ConfigError);
+}
+
+TEST(JobStrategy, HybridShardKeepsACopyOnEachMachine) {
+  EXPECT_EQ(fsdp("hybrid_shard", "", {.world = 8, .local_world = 4}).replicate, 2);
+  EXPECT_EQ(fsdp("hybrid_shard", "", {.world = 4, .local_world = 4}).replicate, 1);
+  EXPECT_EQ(fsdp("hybrid_shard", R"({"dp_replicate": 4})", {.world = 8, .local_world = 8}).replicate, 4);
+}
+
+TEST(JobStrategy, KeysForPyTorchAreNamedOnce) {
+  JobOptions options;
+  EXPECT_EQ(fsdp_note(options), "");
+  options.fsdp = "full_shard";
+  options.fsdp_config =
+      R"({"fsdp_use_orig_params": true, "backward_prefetch": "BACKWARD_PRE", "version": 2})";
+  EXPECT_EQ(fsdp_note(options), "Without effect in --fsdp_config: backward_prefetch, use_orig_params");
+}
+
+TEST(JobStrategy, TheLayerClassIsChecked) {
+  JobOptions options;
+  options.fsdp = "full_shard auto_wrap";
+  options.fsdp_transformer_layer_cls = "Qwen2DecoderLayer";
+  EXPECT_NO_THROW(check_layer_class(options, "qwen2"));
+  EXPECT_THROW(check_layer_class(options, "llama"), ConfigError);
+  options.fsdp_transformer_layer_cls = "";
+  options.fsdp_config = R"({"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]})";
+  EXPECT_NO_THROW(check_layer_class(options, "llama"));
+  EXPECT_THROW(check_layer_class(options, "qwen2"), ConfigError);
+}
+
+}  // namespace
+}  // namespace apus::train
