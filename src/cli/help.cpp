@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include "apus/base/error.h"
 #include "apus/cli/flag_table.h"
@@ -7,23 +8,34 @@ namespace apus::cli {
 namespace {
 
 constexpr size_t kNameColumns = 34;
-constexpr size_t kDefaultColumns = 20;
+constexpr size_t kDefaultColumns = 24;
 
 std::string padded(std::string text, size_t columns) {
   text.resize(std::max(columns, text.size() + 2), ' ');
   return text;
 }
 
-std::string names_of(const Flag& flag) {
-  std::string text = "  --" + flag.name;
-  for (const std::string& alias : flag.aliases) text += ", --" + alias;
-  return text;
+/// The flag's names, as many as fit beside the default; the others follow on lines of their own.
+std::vector<std::string> name_lines(const Flag& flag) {
+  std::vector<std::string> lines = {"  --" + flag.name};
+  for (const std::string& alias : flag.aliases) {
+    const std::string more = ", --" + alias;
+    if (lines.back().size() + more.size() + 2 <= kNameColumns) {
+      lines.back() += more;
+    } else {
+      lines.push_back("    --" + alias);
+    }
+  }
+  return lines;
 }
 
-std::string line_of(const Flag& flag) {
-  const std::string line =
-      padded(names_of(flag), kNameColumns) + padded(flag.default_text, kDefaultColumns) + flag.help;
-  return line + (flag.status == FlagStatus::kNotYet ? " [not supported yet]\n" : "\n");
+std::string lines_of(const Flag& flag) {
+  const std::vector<std::string> names = name_lines(flag);
+  const char* status = flag.status == FlagStatus::kNotYet ? " [not supported yet]" : "";
+  const std::string fallback = padded(flag.default_text, kDefaultColumns);
+  std::string text = padded(names.front(), kNameColumns) + fallback + flag.help + status + "\n";
+  for (size_t i = 1; i < names.size(); ++i) text += names[i] + "\n";
+  return text;
 }
 
 /// Flags without effect need no line each.
@@ -55,7 +67,7 @@ std::string help_text(std::string_view command, std::string_view summary, const 
     if (flag.group != group) text += detail::concat("\n", flag.group, ":\n");
     if (flag.group != group && flag.status == FlagStatus::kNoEffect) text += python_lines(table);
     group = flag.group;
-    if (flag.status != FlagStatus::kNoEffect) text += line_of(flag);
+    if (flag.status != FlagStatus::kNoEffect) text += lines_of(flag);
   }
   return text;
 }

@@ -15,9 +15,10 @@ TEST(HelpText, ListsEveryFlagWithItsDefaultInOneColumn) {
   EXPECT_EQ(text.find("Usage: apus dpo [flags]\nTrains.\n"), 0u);
   for (const Flag& flag : table.flags()) EXPECT_NE(text.find("--" + flag.name), text.npos) << flag.name;
   const std::string line =
-      "\n  --lora_rank" + std::string(21, ' ') + "8" + std::string(19, ' ') + "rank of a new adapter\n";
+      "\n  --lora_rank" + std::string(21, ' ') + "8" + std::string(23, ' ') + "rank of a new adapter\n";
   EXPECT_NE(text.find(line), text.npos);
-  EXPECT_NE(text.find("--max_grad_norm, --gradient_clipping"), text.npos);
+  EXPECT_NE(text.find("--adam_beta1, --adam_beta_1 "), text.npos);
+  EXPECT_NE(text.find("0: never\n    --gradient_clipping\n"), text.npos) << "an alias that has no room";
   EXPECT_NE(text.find("weight-decomposed adapters [not supported yet]"), text.npos);
 }
 
