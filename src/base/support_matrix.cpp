@@ -50,7 +50,7 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
 
     {"chat template", "Jinja templates of a model's folder", kYes,
      "as transformers sets Jinja up; not built: `urlize`, `lipsum`, `random`"},
-    {"chat template", "`--template` by name", kNotYet, ""},
+    {"chat template", "`--template` by name", kYes, "qwen2_5, qwen3, chatml, or a `.jinja` file"},
     {"chat template", "tools in rows", kYes, "`tools` of a row, roles tool_call, tool_response and tool"},
 
     {"data", "DPO rows of strings", kYes, "`prompt`, `chosen`, `rejected`, optional `system`"},
@@ -89,7 +89,7 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
     {"adapter", "`--freeze_parameters`, `--trainable_parameters`", kNotYet, ""},
     {"adapter", "full training", kYes, "in the library; `--train_type full` not yet"},
     {"adapter", "QLoRA", kNotYet, ""},
-    {"adapter", "merging", kNotYet, ""},
+    {"adapter", "merging", kYes, "streamed by tensor, read back and compared; bit for bit PEFT's"},
 
     {"loss", "sigmoid", kYes, "DPO; `--dpo_reduction` pairs or microbatch"},
     {"loss", "hinge", kYes, ""},
@@ -155,12 +155,13 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
     {"launch", "torchrun, Slurm, Open MPI, PMI", kYes, "by their variables"},
 
     {"command", "apus dpo, apus rlhf --rlhf_type dpo", kYes, ""},
-    {"command", "apus train", kYes, "data with DPO's columns; other data not yet"},
+    {"command", "apus sft, apus pt", kYes, ""},
+    {"command", "apus train", kYes, "DPO, SFT or pre-training, as the data's columns say"},
     {"command", "apus data", kYes, "every shape of row; needs the tokenizer alone"},
-    {"command", "apus launch", kYes, ""},
-    {"command", "apus sft, pt", kNotYet, ""},
-    {"command", "apus infer, merge, export", kNotYet, ""},
-    {"command", "apus plan, env", kNotYet, ""},
+    {"command", "apus plan", kYes, "memory and time from config.json; needs no GPU"},
+    {"command", "apus merge, apus export --merge_lora true", kYes, ""},
+    {"command", "apus env, apus launch", kYes, ""},
+    {"command", "apus infer", kNotYet, ""},
     {"command", "apus megatron", kNotYet, ""},
 
     {"checkpoint", "adapters as PEFT reads and writes them", kYes, ""},
