@@ -1,5 +1,6 @@
 #include "cli/plan_command.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apus/base/file.h"
@@ -8,6 +9,8 @@
 
 namespace apus::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 /// A model folder of which only config.json is there: Qwen2.5-14B's shape.
 class PlanCommand : public testing::Test {
@@ -83,6 +86,22 @@ TEST_F(PlanCommand, WithoutACardItIsThisMachinesProcessors) {
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_NE(outcome.out.find("2 ranks on CPUs"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("Task: pt\n"), std::string::npos);
+}
+
+TEST_F(PlanCommand, TakesTaskAndLengthsFromDataThatIsThere) {
+  const fs::path cases = fs::path(APUS_SOURCE_DIR) / "tests/data/cases/dpo";
+  for (const char* file : {"base/config.json", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"})
+    fs::copy_file(cases / file, folder_ / "model" / fs::path(file).filename(),
+                  fs::copy_options::overwrite_existing);
+  const Environment cache(Environment::Map{{"APUS_CACHE_DIR", (folder_ / "cache").string()}});
+  const std::string pairs = (cases / "standard/train.jsonl").string();
+  const Outcome dpo = plan({"--dataset", pairs, "--use_chat_template", "false"}, cache);
+  ASSERT_EQ(dpo.code, 0) << dpo.error;
+  EXPECT_EQ(dpo.out.find("Task: dpo\nLengths: those of 48 sequences of --dataset, at most "), 0u) << dpo.out;
+  const std::string texts = folder_.put("texts.jsonl", "{\"text\": \"a b c\"}\n").string();
+  const Outcome pt = plan({"--dataset", texts}, cache);
+  ASSERT_EQ(pt.code, 0) << pt.error;
+  EXPECT_EQ(pt.out.find("Task: pt\nLengths: those of 1 sequences"), 0u) << pt.out;
 }
 
 TEST_F(PlanCommand, MistakesAreNamed) {
