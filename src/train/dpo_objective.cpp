@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -12,6 +13,19 @@
 
 namespace apus::train {
 namespace {
+
+/// The halves of a micro-batch side by side.
+PairLogProbs pairs_of(const data::Batch& batch, const at::Tensor& policy, const at::Tensor& reference) {
+  const int64_t count = std::max<int64_t>(batch.pairs, 1);
+  const at::Tensor tokens = answer_tokens(batch).to(policy.device());
+  return {.policy_chosen = policy.slice(0, 0, count),
+          .policy_rejected = policy.slice(0, count),
+          .reference_chosen = reference.slice(0, 0, count),
+          .reference_rejected = reference.slice(0, count),
+          .chosen_tokens = tokens.slice(0, 0, count),
+          .rejected_tokens = tokens.slice(0, count),
+          .margins = batch.pair_margins_P};
+}
 
 at::Tensor sum_of(const at::Tensor& values) {
   return values.detach().to(at::kDouble).sum();
@@ -93,54 +107,42 @@ ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Bat
   AnswerPass pass{.adapters = options_.policy_adapters, .token_weights_M = token_weights};
   if (at::GradMode::is_enabled()) pass.dropout_seed = options_.dropout_seed;
   const AnswerLogProbs policy = answer_log_probs(model, batch, pass);
-
-  const int64_t count = std::max<int64_t>(batch.pairs, 1);
-  const at::Tensor tokens = answer_tokens(batch).to(policy.plain.device());
-  const auto chosen = [&](const at::Tensor& values) { return values.slice(0, 0, count); };
-  const auto rejected = [&](const at::Tensor& values) { return values.slice(0, count); };
-  const at::Tensor compared = reference.to(policy.plain.device());
-  PairLogProbs pairs{.policy_chosen = chosen(policy.weighted),
-                     .policy_rejected = rejected(policy.weighted),
-                     .reference_chosen = chosen(compared),
-                     .reference_rejected = rejected(compared),
-                     .chosen_tokens = chosen(tokens),
-                     .rejected_tokens = rejected(tokens),
-                     .margins = batch.pair_margins_P};
+  PairLogProbs pairs = pairs_of(batch, policy.weighted, reference.to(policy.weighted.device()));
   pairs.running_mean = running_mean(model, pairs, batch);
   if (batch.is_empty()) return {{policy.plain.sum().mul(0.0)}, {}};
+  const at::Tensor nll = policy.plain.slice(0, 0, batch.pairs).sum().neg();
+  return {loss_sums(pairs, nll), metric_sums(pairs, nll)};
+}
 
-  const bool by_pairs = options_.reduction == DpoReduction::kPairs;
-  const double share = by_pairs ? 1.0 : 1.0 / static_cast<double>(count);
-  const at::Tensor nll = chosen(policy.plain).sum().neg();
-  const double nll_share =
-      by_pairs ? 1.0 : 1.0 / std::max(tokens.slice(0, 0, count).sum().item<double>(), 1.0);
-  ObjectiveResult result;
-  const at::Tensor losses = loss_.per_pair(pairs);
-  if (losses.defined()) result.loss_sums = {losses.sum().mul(share).to(at::kFloat)};
-  if (loss_.nll_weight() != 0) {
-    const at::Tensor weighed = nll.mul(loss_.nll_weight() * nll_share);
-    if (by_pairs) {
-      result.loss_sums.resize(1);
-      result.loss_sums.push_back(weighed);
-    } else if (losses.defined()) {
-      result.loss_sums[0] = result.loss_sums[0].add(weighed);
-    } else {
-      result.loss_sums = {weighed};
-    }
-  }
+DpoObjective::Shares DpoObjective::shares_of(const PairLogProbs& pairs) const {
+  if (options_.reduction == DpoReduction::kPairs) return {};
+  const double tokens = pairs.chosen_tokens.sum().item<double>();
+  return {1.0 / static_cast<double>(pairs.policy_chosen.numel()), 1.0 / std::max(tokens, 1.0)};
+}
 
-  at::NoGradGuard no_grad;
+std::vector<at::Tensor> DpoObjective::loss_sums(const PairLogProbs& pairs, const at::Tensor& nll) const {
+  const Shares share = shares_of(pairs);
+  at::Tensor losses = loss_.per_pair(pairs);
+  if (losses.defined()) losses = losses.sum().mul(share.pair).to(at::kFloat);
+  if (loss_.nll_weight() == 0) return {losses};
+  const at::Tensor weighed = nll.mul(loss_.nll_weight() * share.token);
+  if (options_.reduction == DpoReduction::kPairs) return {losses, weighed};
+  return {losses.defined() ? losses.add(weighed) : weighed};
+}
+
+at::Tensor DpoObjective::metric_sums(const PairLogProbs& pairs, const at::Tensor& nll) const {
+  const at::NoGradGuard no_grad;
+  const Shares share = shares_of(pairs);
   const PairRewards rewards = loss_.rewards(pairs);
   const PairLogProbs shown = loss_.normalised(pairs);
   std::vector<at::Tensor> sums;
   for (const at::Tensor& values :
        {rewards.chosen, rewards.rejected, rewards.chosen.gt(rewards.rejected),
         rewards.chosen.sub(rewards.rejected), shown.policy_chosen, shown.policy_rejected}) {
-    sums.push_back(sum_of(values).mul(share));
+    sums.push_back(sum_of(values).mul(share.pair));
   }
-  if (loss_.nll_weight() != 0) sums.push_back(sum_of(nll).mul(nll_share));
-  result.metric_sums = at::stack(sums);
-  return result;
+  if (loss_.nll_weight() != 0) sums.push_back(sum_of(nll).mul(share.token));
+  return at::stack(sums);
 }
 
 }  // namespace apus::train

@@ -29,6 +29,7 @@ class Precomputation {
     ReferenceTable table{.row_hashes = hash_rows(), .chosen = {}, .rejected = {}};
     ReferenceKey key = options_.key;
     key.data = to_hex(Hash64().update(std::as_bytes(std::span(table.row_hashes))).digest());
+    key.part = options_.what;
     key.ld_alpha = options_.ld_alpha ? detail::concat(*options_.ld_alpha) : "none";
     key.library = APUS_VERSION;
     if (options_.cache_folder && is_first()) open_cache(key);

@@ -64,12 +64,19 @@ std::string key_text_of(const fs::path& path) {
   return header ? std::string(file.text().substr(sizeof(Header), header->key_bytes)) : std::string();
 }
 
-/// Which fields of a key another file has otherwise.
-std::vector<std::string> differences(const ReferenceKey& key, const std::string& text) {
+/// A text of a JSON object, whatever else may stand there.
+std::string text_in(const nlohmann::json& json, const std::string& name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "?";
+}
+
+/// Which fields of a key another file has otherwise; nothing if it is of another part of the data.
+std::optional<std::vector<std::string>> differences(const ReferenceKey& key, const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || text_in(json, "part") != key.part) return std::nullopt;
   std::vector<std::string> found;
   for (const auto& [name, value] : key.fields()) {
-    const std::string had = json.is_object() ? json.value(name, std::string("?")) : std::string("?");
+    const std::string had = text_in(json, name);
     if (had != value) found.push_back(detail::concat(name, " (", had, ", now ", value, ")"));
   }
   return found;
@@ -106,6 +113,7 @@ std::vector<std::pair<std::string, std::string>> ReferenceKey::fields() const {
           {"truncation", truncation},
           {"chat_template", chat_template},
           {"tokenizer", tokenizer},
+          {"part", part},
           {"ld_alpha", ld_alpha},
           {"data", data},
           {"library", library}};
@@ -182,8 +190,8 @@ std::string ReferenceCache::difference(const ReferenceKey& key) const {
   for (const auto& each : fs::directory_iterator(folder_, error)) {
     if (each.path().extension() != kExtension || each.path() == path(key)) continue;
     try {
-      const std::vector<std::string> found = differences(key, key_text_of(each.path()));
-      if (nearest.empty() || found.size() < nearest.size()) nearest = found;
+      const auto found = differences(key, key_text_of(each.path()));
+      if (found && (nearest.empty() || found->size() < nearest.size())) nearest = *found;
     } catch (const FileError&) {
       continue;  // removed meanwhile
     }

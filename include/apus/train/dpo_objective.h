@@ -84,6 +84,15 @@ class APUS_API DpoObjective final : public Objective {
   const PreferenceLoss& loss() const { return loss_; }
 
  private:
+  /// What a pair and a chosen token count in the sums: 1, or their share of the micro-batch's mean.
+  struct Shares {
+    double pair = 1.0;
+    double token = 1.0;
+  };
+
+  Shares shares_of(const PairLogProbs& pairs) const;
+  std::vector<at::Tensor> loss_sums(const PairLogProbs& pairs, const at::Tensor& nll) const;
+  at::Tensor metric_sums(const PairLogProbs& pairs, const at::Tensor& nll) const;
   double running_mean(parallel::ShardedModel& model, const PairLogProbs& pairs,
                       const data::Batch& batch) const;
 

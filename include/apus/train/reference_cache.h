@@ -25,6 +25,7 @@ struct APUS_API ReferenceKey {
   std::string truncation;
   std::string chat_template;      ///< whether it is used, and its hash
   std::string tokenizer;          ///< hash of tokenizer.json
+  std::string part = "training";  ///< of the job's data; filled in by precompute_reference
   std::string ld_alpha = "none";  ///< filled in by precompute_reference
   std::string data;               ///< hash over the rows' hashes; filled in by precompute_reference
   std::string library;            ///< version of apus; filled in by precompute_reference
@@ -67,7 +68,8 @@ class APUS_API ReferenceCache final {
   std::optional<ReferenceTable> find(const ReferenceKey& key, Logger& logger) const;
   /// Writes it. Throws FileError.
   void store(const ReferenceKey& key, const ReferenceTable& table) const;
-  /// In which fields the nearest entry differs: "max_length (4096, now 2048)"; empty without entries.
+  /// In which fields the nearest entry of the same part differs: "max_length (4096, now 2048)"; empty without
+  /// such entries.
   std::string difference(const ReferenceKey& key) const;
   /// Where the key's file lies.
   std::filesystem::path path(const ReferenceKey& key) const;

@@ -186,6 +186,7 @@ TEST(PrecomputeReference, AMismatchComputesAnewAndSaysWhichFieldChanged) {
   other_rows.rows = tiny_rows(Job::kLoraDpo, 5);
   EXPECT_EQ(other_rows.precompute()->table().size(), 5);
   EXPECT_TRUE(other_rows.logger.contains("cached ones differ in data ("));
+  EXPECT_TRUE(first.logger.count("cached ones differ") == 0);
   other_alpha.options.ld_alpha = 0.5;
   other_alpha.precompute();
   EXPECT_TRUE(other_alpha.logger.contains("cached ones differ in ld_alpha (none, now 0.5)"));
