@@ -90,8 +90,48 @@ std::string settings_of(const JobOptions& job) {
   return out.dump();
 }
 
-/// Flags whose effect stands in settings_of(), with a value that is not the default (and what it needs
-/// beside).
+/// Flags of the loop whose effect stands in settings_of(), with a value that is not the default (and what it
+/// needs beside).
+std::map<std::string, Change> visible_loop_changes() {
+  return {
+      {"dataloader_num_workers", [](auto& o) { o.dataloader_num_workers = 7; }},
+      {"dataloader_prefetch_factor", [](auto& o) { o.dataloader_prefetch_factor = 7; }},
+      {"dataloader_drop_last", [](auto& o) { o.dataloader_drop_last = true; }},
+      {"train_dataloader_shuffle", [](auto& o) { o.train_dataloader_shuffle = false; }},
+      {"num_train_epochs", [](auto& o) { o.num_train_epochs = 5; }},
+      {"max_steps", [](auto& o) { o.max_steps = 5; }},
+      {"per_device_train_batch_size", [](auto& o) { o.per_device_train_batch_size = 2; }},
+      {"per_device_eval_batch_size", [](auto& o) { o.per_device_eval_batch_size = 2; }},
+      {"gradient_accumulation_steps", [](auto& o) { o.gradient_accumulation_steps = 2; }},
+      {"logging_steps", [](auto& o) { o.logging_steps = 2; }},
+      {"save_steps", [](auto& o) { o.save_steps = 2; }},
+      {"eval_steps", [](auto& o) { o.eval_steps = 2; }},
+      {"load_best_model_at_end",
+       [](auto& o) {
+         o.split_dataset_ratio = 0.5;
+         o.load_best_model_at_end = true;
+       }},
+      {"metric_for_best_model", [](auto& o) { o.metric_for_best_model = "eval_rewards/margins"; }},
+      {"early_stop_interval",
+       [](auto& o) {
+         o.split_dataset_ratio = 0.5;
+         o.early_stop_interval = 2;
+       }},
+      {"learning_rate", [](auto& o) { o.learning_rate = 1; }},
+      {"lr_scheduler_type", [](auto& o) { o.lr_scheduler_type = "linear"; }},
+      {"lr_scheduler_kwargs", [](auto& o) { o.lr_scheduler_kwargs = R"({"num_cycles": 0.25})"; }},
+      {"warmup_ratio", [](auto& o) { o.warmup_ratio = 0.5; }},
+      {"warmup_steps", [](auto& o) { o.warmup_steps = 5; }},
+      {"weight_decay", [](auto& o) { o.weight_decay = 0; }},
+      {"adam_beta1", [](auto& o) { o.adam_beta1 = 0.5; }},
+      {"adam_beta2", [](auto& o) { o.adam_beta2 = 0.5; }},
+      {"adam_epsilon", [](auto& o) { o.adam_epsilon = 0.5; }},
+      {"max_grad_norm", [](auto& o) { o.max_grad_norm = 0.5; }},
+      {"data_seed", [](auto& o) { o.data_seed = 1; }},
+  };
+}
+
+/// The same for all flags.
 std::map<std::string, Change> visible_changes() {
   const auto full = [](const Change& change) {
     return [change](JobOptions& o) {
@@ -99,7 +139,8 @@ std::map<std::string, Change> visible_changes() {
       change(o);
     };
   };
-  return {
+  std::map<std::string, Change> changes = visible_loop_changes();
+  const std::map<std::string, Change> others = {
       {"train_type", [](auto& o) { o.train_type = "full"; }},
       {"torch_dtype", [](auto& o) { o.torch_dtype = "bfloat16"; }},
       {"bf16", [](auto& o) { o.bf16 = true; }},
@@ -135,40 +176,6 @@ std::map<std::string, Change> visible_changes() {
          o.packing = true;
          o.packing_length = 128;
        }},
-      {"dataloader_num_workers", [](auto& o) { o.dataloader_num_workers = 7; }},
-      {"dataloader_prefetch_factor", [](auto& o) { o.dataloader_prefetch_factor = 7; }},
-      {"dataloader_drop_last", [](auto& o) { o.dataloader_drop_last = true; }},
-      {"train_dataloader_shuffle", [](auto& o) { o.train_dataloader_shuffle = false; }},
-      {"num_train_epochs", [](auto& o) { o.num_train_epochs = 5; }},
-      {"max_steps", [](auto& o) { o.max_steps = 5; }},
-      {"per_device_train_batch_size", [](auto& o) { o.per_device_train_batch_size = 2; }},
-      {"per_device_eval_batch_size", [](auto& o) { o.per_device_eval_batch_size = 2; }},
-      {"gradient_accumulation_steps", [](auto& o) { o.gradient_accumulation_steps = 2; }},
-      {"logging_steps", [](auto& o) { o.logging_steps = 2; }},
-      {"save_steps", [](auto& o) { o.save_steps = 2; }},
-      {"eval_steps", [](auto& o) { o.eval_steps = 2; }},
-      {"load_best_model_at_end",
-       [](auto& o) {
-         o.split_dataset_ratio = 0.5;
-         o.load_best_model_at_end = true;
-       }},
-      {"metric_for_best_model", [](auto& o) { o.metric_for_best_model = "eval_rewards/margins"; }},
-      {"early_stop_interval",
-       [](auto& o) {
-         o.split_dataset_ratio = 0.5;
-         o.early_stop_interval = 2;
-       }},
-      {"learning_rate", [](auto& o) { o.learning_rate = 1; }},
-      {"lr_scheduler_type", [](auto& o) { o.lr_scheduler_type = "linear"; }},
-      {"lr_scheduler_kwargs", [](auto& o) { o.lr_scheduler_kwargs = R"({"num_cycles": 0.25})"; }},
-      {"warmup_ratio", [](auto& o) { o.warmup_ratio = 0.5; }},
-      {"warmup_steps", [](auto& o) { o.warmup_steps = 5; }},
-      {"weight_decay", [](auto& o) { o.weight_decay = 0; }},
-      {"adam_beta1", [](auto& o) { o.adam_beta1 = 0.5; }},
-      {"adam_beta2", [](auto& o) { o.adam_beta2 = 0.5; }},
-      {"adam_epsilon", [](auto& o) { o.adam_epsilon = 0.5; }},
-      {"max_grad_norm", [](auto& o) { o.max_grad_norm = 0.5; }},
-      {"data_seed", [](auto& o) { o.data_seed = 1; }},
       {"full_determinism", [](auto& o) { o.full_determinism = true; }},
       {"beta", [](auto& o) { o.beta = 0.5; }},
       {"loss_type",
@@ -200,6 +207,8 @@ std::map<std::string, Change> visible_changes() {
       {"grad_accum_dtype", [](auto& o) { o.grad_accum_dtype = "bfloat16"; }},
       {"reduce_dtype", [](auto& o) { o.reduce_dtype = "bfloat16"; }},
   };
+  changes.insert(others.begin(), others.end());
+  return changes;
 }
 
 /// Flags that resolve_job refuses, as their mechanism is not built.
