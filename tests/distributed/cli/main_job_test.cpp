@@ -14,7 +14,7 @@ class MainJob : public testing::Test {
  protected:
   Words arguments(const std::string& learning_rate = "5e-5") const {
     const fs::path toy = fs::path(APUS_SOURCE_DIR) / "examples/quickstart";
-    const std::string pairs = (toy / "data/preference.train.jsonl").string() + "#64";
+    const std::string pairs = (toy / "data/preference.train.jsonl").string() + "#16";
     return {"train",
             "--model",
             (toy / "base").string(),
