@@ -18,6 +18,7 @@
 #include "apus/comm/launch_environment.h"
 #include "apus/data/dataset_source.h"
 #include "apus/models/model_spec.h"
+#include "apus/train/data_look.h"
 #include "apus/train/memory_plan_job.h"
 #include "cli/flag_groups.h"
 #include "cli/job_task.h"
@@ -128,7 +129,7 @@ class Planner {
                                                       .cache_folder = cache_directory(call_.environment),
                                                       .samples = 0});
     if (!look.error.empty()) throw Error(look.error);
-    context_.rows = profile_of(look);
+    context_.rows = train::profile_rows(look.row_lengths);
     return detail::concat("Lengths: those of ", look.train.lengths.sequences,
                           " sequences of --dataset, at most ", look.train.lengths.longest, " tokens");
   }
@@ -161,18 +162,6 @@ class Planner {
 };
 
 }  // namespace
-
-train::RowProfile profile_of(const train::DataLook& look) {
-  const data::LengthSummary& lengths = look.train.lengths;
-  train::RowProfile profile;
-  profile.sequences = look.task == data::DataTask::kDpo ? 2 : 1;
-  profile.longest = lengths.longest;
-  profile.longest_row = profile.sequences * lengths.longest;
-  profile.longest_trained = profile.longest_row;
-  profile.mean = lengths.mean();
-  profile.mean_trained = lengths.mean() * lengths.trained_share();
-  return profile;
-}
 
 FlagTable plan_flags() {
   using enum FlagKind;

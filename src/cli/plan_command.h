@@ -1,8 +1,6 @@
 #pragma once
 
 #include "apus/cli/flag_table.h"
-#include "apus/train/data_look.h"
-#include "apus/train/memory_plan.h"
 #include "cli/training_run.h"
 
 namespace apus::cli {
@@ -15,9 +13,5 @@ FlagTable plan_flags();
 /// Needs config.json of --model, neither weights nor GPUs; where --dataset and the tokenizer are there, the
 /// lengths are those of the rows, else --max_length. Returns the exit code.
 int run_plan(const Call& call);
-
-/// Lengths of the rows that are trained, as a plan takes them. Of a row's parts only the longest are known,
-/// so rows are taken to be as long as all of them together.
-train::RowProfile profile_of(const train::DataLook& look);
 
 }  // namespace apus::cli

@@ -55,6 +55,7 @@ class Looker {
     look.train = std::move(train.look);
     if (!train.rows) return look;
     split(train, look);
+    look.row_lengths = train.lengths;
     pack(train, look);
     cut(train, look);
     return look;

@@ -48,6 +48,8 @@ struct APUS_API DataLook {
   std::optional<int64_t> max_length = {};
   /// What --dataset holds; the lengths are those of the rows that are trained.
   DatasetLook train = {.flag = "--dataset"};
+  /// Lengths of the rows that are trained, before they go into packs.
+  std::vector<data::RowLengths> row_lengths = {};
   /// What --val_dataset holds.
   std::optional<DatasetLook> held_out = {};
   /// Rows of --dataset that --split_dataset_ratio takes for evaluation.

@@ -112,17 +112,5 @@ TEST_F(PlanCommand, MistakesAreNamed) {
   EXPECT_NE(plan({"--lora_rnak", "8"}).error.find("did you mean '--lora_rank'?"), std::string::npos);
 }
 
-TEST(PlanProfile, ComesFromTheLook) {
-  train::DataLook look;
-  look.task = data::DataTask::kDpo;
-  look.train.lengths = {.sequences = 4, .tokens = 40, .trained_tokens = 20, .shortest = 5, .longest = 16};
-  const train::RowProfile profile = profile_of(look);
-  EXPECT_EQ(profile.sequences, 2);
-  EXPECT_EQ(profile.longest, 16);
-  EXPECT_EQ(profile.longest_row, 32);
-  EXPECT_EQ(profile.mean, 10);
-  EXPECT_EQ(profile.mean_trained, 5);
-}
-
 }  // namespace
 }  // namespace apus::cli

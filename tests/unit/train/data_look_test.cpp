@@ -108,6 +108,7 @@ TEST_F(DataLookTest, HeldOutRowsAreCountedByThemselves) {
   EXPECT_EQ(split.train.report.whole() + split.split_rows, 3);
   EXPECT_GT(split.split_rows, 0);
   EXPECT_EQ(split.train.files[0].held_out, split.split_rows);
+  EXPECT_EQ(static_cast<int64_t>(split.row_lengths.size()), split.train.report.whole());
   EXPECT_EQ(split.train.lengths.sequences, split.train.report.whole());
   EXPECT_EQ(split.train.lengths.tokens, split.batches.tokens);
 }
