@@ -10,7 +10,9 @@ namespace {
 constexpr const char* kPrefix = "eval_";
 constexpr const char* kLoss = "eval_loss";
 
-std::string prefixed(const std::string& name) { return name.starts_with(kPrefix) ? name : kPrefix + name; }
+std::string prefixed(const std::string& name) {
+  return name.starts_with(kPrefix) ? name : kPrefix + name;
+}
 
 /// Where a figure stands among the metrics; none for the loss.
 std::optional<size_t> index_of(const std::string& metric, const std::vector<ObjectiveMetric>& metrics) {
@@ -20,11 +22,13 @@ std::optional<size_t> index_of(const std::string& metric, const std::vector<Obje
     if (kPrefix + metrics[index].name == metric) return index;
     known += ", " + (kPrefix + metrics[index].name);
   }
-  throw ConfigError(detail::concat("metric_for_best_model ", metric, " is no figure of this job's evaluation; it has ",
-                                   known));
+  throw ConfigError(detail::concat("metric_for_best_model ", metric,
+                                   " is no figure of this job's evaluation; it has ", known));
 }
 
-bool is_loss(const std::string& metric) { return metric.ends_with("loss") || metric.starts_with(kLoss); }
+bool is_loss(const std::string& metric) {
+  return metric.ends_with("loss") || metric.starts_with(kLoss);
+}
 
 }  // namespace
 
@@ -33,16 +37,18 @@ EvaluationJudge::EvaluationJudge(const TrainerOptions& options, const std::vecto
       index_(index_of(metric_, metrics)),
       greater_(options.greater_is_better.value_or(!is_loss(metric_))),
       stopping_(options.early_stopping) {
-  APUS_CHECK(stopping_.patience >= 0, ConfigError, "early stopping needs a patience of 1 or more evaluations (0: never),",
-             " got ", stopping_.patience);
+  APUS_CHECK(stopping_.patience >= 0, ConfigError,
+             "early stopping needs a patience of 1 or more evaluations (0: never),", " got ",
+             stopping_.patience);
   APUS_CHECK(stopping_.threshold >= 0 && std::isfinite(stopping_.threshold), ConfigError,
              "the threshold of early stopping must be 0 or more, got ", stopping_.threshold);
 }
 
 bool EvaluationJudge::judge(const EvaluationReport& report, int64_t step,
                             std::optional<BestEvaluation>& best) const {
-  APUS_CHECK(!index_ || report.metric_weights.at(*index_) > 0, ConfigError, "no row of the evaluation counts in ",
-             metric_, ", so it cannot say which is the best; choose another metric_for_best_model");
+  APUS_CHECK(!index_ || report.metric_weights.at(*index_) > 0, ConfigError,
+             "no row of the evaluation counts in ", metric_,
+             ", so it cannot say which is the best; choose another metric_for_best_model");
   const double value = index_ ? report.metrics.at(*index_) : report.loss;
   if (!best || best->metric != metric_) {
     best.reset();

@@ -13,7 +13,8 @@ namespace apus::train {
 /// Source: transformers' metric_for_best_model, greater_is_better and EarlyStoppingCallback.
 class EvaluationJudge final {
  public:
-  /// Throws:  ConfigError if metric_for_best_model is none of the figures of an evaluation (it lists them), or the
+  /// Throws:  ConfigError if metric_for_best_model is none of the figures of an evaluation (it lists them),
+  /// or the
   ///          settings of early stopping are out of range.
   EvaluationJudge(const TrainerOptions& options, const std::vector<ObjectiveMetric>& metrics);
 

@@ -19,7 +19,9 @@ std::string format(const char* pattern, double value) {
   return buffer.data();
 }
 
-double rounded(double value, double unit) { return std::round(value / unit) * unit; }
+double rounded(double value, double unit) {
+  return std::round(value / unit) * unit;
+}
 
 }  // namespace
 
@@ -34,9 +36,11 @@ std::string duration_text(double seconds) {
 std::string LogLine::text() const {
   return detail::concat("Step ", step, "/", max_steps, ", loss=", format("%.4f", loss),
                         ", learning_rate=", format("%.2e", learning_rate), ", epoch=", format("%.2f", epoch),
-                        ", grad_norm=", format("%.3f", grad_norm), ", tokens/s=", format("%.1f", tokens_per_second),
+                        ", grad_norm=", format("%.3f", grad_norm),
+                        ", tokens/s=", format("%.1f", tokens_per_second),
                         ", tokens/s/gpu=", format("%.1f", tokens_per_second / ranks),
-                        mfu ? detail::concat(", mfu=", format("%.1f", 100 * *mfu), "%") : "", ", memory=", format("%.2f", static_cast<double>(memory_bytes) / kGiB), "GiB");
+                        mfu ? detail::concat(", mfu=", format("%.1f", 100 * *mfu), "%") : "",
+                        ", memory=", format("%.2f", static_cast<double>(memory_bytes) / kGiB), "GiB");
 }
 
 nlohmann::ordered_json LogLine::json() const {
@@ -62,7 +66,8 @@ nlohmann::ordered_json LogLine::json() const {
 std::string EvaluationLine::text() const {
   std::string line = detail::concat("Evaluation at step ", step, "/", max_steps, " over ", rows,
                                     " rows, eval_loss=", format("%.4f", loss));
-  for (const auto& [name, value] : metrics) line += detail::concat(", eval_", name, "=", format("%.4f", value));
+  for (const auto& [name, value] : metrics)
+    line += detail::concat(", eval_", name, "=", format("%.4f", value));
   return line + detail::concat(", eval_runtime=", format("%.1f", seconds), "s");
 }
 

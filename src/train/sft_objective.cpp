@@ -35,15 +35,12 @@ at::Tensor hits_of(const data::Batch& batch, const at::Tensor& is_argmax_M) {
 SftObjective::SftObjective(SftObjectiveOptions options)
     : options_(std::move(options)), metrics_{{.name = "token_acc", .divisor = 0}} {
   for (const std::string& channel : options_.channels) {
-    APUS_CHECK(!channel.empty() && std::ranges::count(options_.channels, channel) == 1, ConfigError, "channel \"",
-               channel, "\" is named ", std::ranges::count(options_.channels, channel),
+    APUS_CHECK(!channel.empty() && std::ranges::count(options_.channels, channel) == 1, ConfigError,
+               "channel \"", channel, "\" is named ", std::ranges::count(options_.channels, channel),
                " times; name each once, and none by an empty text");
     metrics_.push_back({.name = "loss_" + channel, .divisor = metrics_.size()});
   }
 }
-
-SftObjective::SftObjective(std::vector<std::string> adapters)
-    : SftObjective(SftObjectiveOptions{.adapters = std::move(adapters)}) {}
 
 /// [M] which of the channels each supervised token belongs to; their number for those of none.
 std::vector<int64_t> SftObjective::channels_of(const data::Batch& batch) const {
@@ -54,7 +51,8 @@ std::vector<int64_t> SftObjective::channels_of(const data::Batch& batch) const {
                                 static_cast<int64_t>(options_.channels.size()));
   if (of_sequence.empty()) return channels;
   const int64_t* sequences = batch.target_sequences_M.const_data_ptr<int64_t>();
-  for (size_t m = 0; m < channels.size(); ++m) channels[m] = of_sequence.at(static_cast<size_t>(sequences[m]));
+  for (size_t m = 0; m < channels.size(); ++m)
+    channels[m] = of_sequence.at(static_cast<size_t>(sequences[m]));
   return channels;
 }
 
@@ -75,9 +73,10 @@ std::vector<int64_t> SftObjective::weights(const data::Batch& batch) const {
 nn::PassContext SftObjective::context_of(const data::Batch& batch) const {
   nn::PassContext context{.rows = batch.layout, .adapters = options_.adapters};
   if (!options_.dropout_seed || !at::GradMode::is_enabled()) return context;
-  APUS_CHECK(batch.is_empty() || !batch.places.empty(), ConfigError,
-             "lora_dropout draws its numbers by a row's place in the epoch, but the batch has no places; fill "
-             "Batch::places, or set lora_dropout to 0");
+  APUS_CHECK(
+      batch.is_empty() || !batch.places.empty(), ConfigError,
+      "lora_dropout draws its numbers by a row's place in the epoch, but the batch has no places; fill "
+      "Batch::places, or set lora_dropout to 0");
   context.dropout = nn::dropout_rows(
       *batch.layout, {.seed = *options_.dropout_seed, .epoch = batch.epoch, .places = batch.places});
   return context;
@@ -105,7 +104,8 @@ ObjectiveResult SftObjective::run(parallel::ShardedModel& model, const data::Bat
   if (batch.is_empty()) return result;
   at::NoGradGuard no_grad;
   result.metric_sums = hits_of(batch, is_argmax_M);
-  if (!options_.channels.empty()) result.metric_sums = at::cat({result.metric_sums, channel_sums(batch, losses_M)});
+  if (!options_.channels.empty())
+    result.metric_sums = at::cat({result.metric_sums, channel_sums(batch, losses_M)});
   return result;
 }
 

@@ -34,11 +34,12 @@ void SftTrainer::show_channels(const std::vector<const data::Dataset*>& datasets
   }
   if (names.size() > kMostChannels) {
     logger_->warning(detail::concat("rows name ", names.size(), " channels, more than the ", kMostChannels,
-                                   " whose losses are shown by themselves: none is shown"));
+                                    " whose losses are shown by themselves: none is shown"));
     names.clear();
   }
-  const auto& objective = dynamic_cast<const SftObjective&>(trainer_.objective());
-  SftObjectiveOptions options = objective.options();
+  const auto* objective = dynamic_cast<const SftObjective*>(&trainer_.objective());
+  if (objective == nullptr) return;  // the caller has set one of another kind
+  SftObjectiveOptions options = objective->options();
   std::vector<std::string> channels(names.begin(), names.end());
   if (channels == options.channels) return;
   options.channels = std::move(channels);

@@ -37,7 +37,8 @@ std::vector<double> means_of(const std::vector<double>& sums, const std::vector<
   return means;
 }
 
-std::vector<int64_t> metric_weights(const std::vector<ObjectiveMetric>& metrics, const std::vector<int64_t>& weights) {
+std::vector<int64_t> metric_weights(const std::vector<ObjectiveMetric>& metrics,
+                                    const std::vector<int64_t>& weights) {
   std::vector<int64_t> chosen;
   for (const ObjectiveMetric& metric : metrics) chosen.push_back(weights.at(metric.divisor));
   return chosen;
@@ -54,8 +55,8 @@ void StepSums::add(const std::vector<at::Tensor>& losses, const at::Tensor& metr
   for (const at::Tensor& loss : losses)
     losses_.push_back(loss.defined() ? loss.detach().to(at::kDouble) : at::zeros({}, at::kDouble));
   if (!metric_sums.defined() || metrics_ == 0) return;
-  APUS_ASSERT(metric_sums.numel() == static_cast<int64_t>(metrics_), "an objective gave ", metric_sums.numel(),
-              " metrics of ", metrics_);
+  APUS_ASSERT(metric_sums.numel() == static_cast<int64_t>(metrics_), "an objective gave ",
+              metric_sums.numel(), " metrics of ", metrics_);
   sums_ = sums_.defined() ? sums_ + metric_sums : metric_sums;
 }
 

@@ -21,7 +21,8 @@ std::vector<double> means_of(const std::vector<double>& sums, const std::vector<
                              const std::vector<double>& divisors);
 
 /// What each metric is divided by.
-std::vector<int64_t> metric_weights(const std::vector<ObjectiveMetric>& metrics, const std::vector<int64_t>& weights);
+std::vector<int64_t> metric_weights(const std::vector<ObjectiveMetric>& metrics,
+                                    const std::vector<int64_t>& weights);
 
 /// Adds an fp64 vector over the ranks.
 void sum_over_ranks(comm::Communicator& group, std::vector<double>& values);

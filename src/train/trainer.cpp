@@ -28,18 +28,22 @@ double seconds_since(const Clock& clock, Clock::Duration start) {
   return std::chrono::duration<double>(clock.steady_now() - start).count();
 }
 
-Trainer::Trainer(parallel::ShardedModel& model, std::shared_ptr<const Objective> objective, TrainerOptions options,
-                 TrainerContext context)
-    : model_(model), objective_(std::move(objective)), options_(std::move(options)), context_(std::move(context)) {
+Trainer::Trainer(parallel::ShardedModel& model, std::shared_ptr<const Objective> objective,
+                 TrainerOptions options, TrainerContext context)
+    : model_(model),
+      objective_(std::move(objective)),
+      options_(std::move(options)),
+      context_(std::move(context)) {
   APUS_CHECK(objective_ && context_.clock && context_.logger, ConfigError,
              "a Trainer needs an objective, a clock and a logger");
   APUS_CHECK(options_.logging_steps >= 1, ConfigError, "logging_steps must be at least 1, got ",
              options_.logging_steps);
   APUS_CHECK(options_.save_steps >= 0 && options_.eval_steps >= 0, ConfigError,
-             "save_steps and eval_steps must not be negative, got ", options_.save_steps, " and ", options_.eval_steps);
-  APUS_CHECK(options_.micro_batch_rows >= 1 && options_.eval_batch_rows >= 1 && options_.accumulation >= 1, ConfigError,
-             "micro_batch_rows, eval_batch_rows and accumulation must be at least 1, got ", options_.micro_batch_rows,
-             ", ", options_.eval_batch_rows, " and ", options_.accumulation);
+             "save_steps and eval_steps must not be negative, got ", options_.save_steps, " and ",
+             options_.eval_steps);
+  APUS_CHECK(options_.micro_batch_rows >= 1 && options_.eval_batch_rows >= 1 && options_.accumulation >= 1,
+             ConfigError, "micro_batch_rows, eval_batch_rows and accumulation must be at least 1, got ",
+             options_.micro_batch_rows, ", ", options_.eval_batch_rows, " and ", options_.accumulation);
 }
 
 Trainer::~Trainer() = default;
@@ -59,7 +63,8 @@ void Trainer::stopping_peers(const std::function<void()>& work) {
 }
 
 std::unique_ptr<Trainer::Run> Trainer::begin(std::shared_ptr<const data::Dataset> train,
-                                             std::shared_ptr<const data::Dataset> held_out, TrainerState state) {
+                                             std::shared_ptr<const data::Dataset> held_out,
+                                             TrainerState state) {
   const data::StepPlan plan({.rows = train->size(),
                              .micro_batch_rows = options_.micro_batch_rows,
                              .world = model_.dp().size(),
@@ -81,7 +86,8 @@ std::unique_ptr<Trainer::Run> Trainer::begin(std::shared_ptr<const data::Dataset
   run.window_comm_wait = model_.comm_wait_ms();
   files_ = train->origin().files;
   stop_requested_.store(false);
-  const data::Sampler sampler({.rows = train->size(), .seed = options_.data_seed, .shuffle = options_.shuffle});
+  const data::Sampler sampler(
+      {.rows = train->size(), .seed = options_.data_seed, .shuffle = options_.shuffle});
   const int64_t left = run.state.max_steps - run.state.global_step;
   run.loader.emplace(std::move(train), sampler, plan,
                      data::LoaderOptions{.rank = model_.dp().rank(),
@@ -112,13 +118,14 @@ RunSummary Trainer::summary_of(const Run& run) const {
           .best = run.state.best};
 }
 
-RunSummary Trainer::run(std::shared_ptr<const data::Dataset> train, std::shared_ptr<const data::Dataset> held_out,
-                        TrainerState state) {
+RunSummary Trainer::run(std::shared_ptr<const data::Dataset> train,
+                        std::shared_ptr<const data::Dataset> held_out, TrainerState state) {
+  // What is wrong with options or data is wrong on all ranks alike: no peer needs to be stopped.
+  const std::unique_ptr<Run> whole = begin(std::move(train), std::move(held_out), std::move(state));
+  Run& run = *whole;
   RunSummary summary;
   const MemorySampler sampler_thread(memory_);
   stopping_peers([&] {
-    const std::unique_ptr<Run> whole = begin(std::move(train), std::move(held_out), std::move(state));
-    Run& run = *whole;
     if (context_.callbacks.on_begin) context_.callbacks.on_begin(run.state);
     if (options_.eval_on_start && run.held_out && run.state.global_step == 0) evaluate_held_out(run);
     while (!run.is_over()) run_one(run);

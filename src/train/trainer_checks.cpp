@@ -14,7 +14,7 @@ namespace {
 
 /// "default" of "model.layers.0.self_attn.q_proj.lora_A.default.weight"; empty for other parameters.
 std::string adapter_of(const std::string& parameter) {
-  for (const char* mark : {".lora_A.", ".lora_B."}) {
+  for (const char* mark : {".lora_A.", ".lora_B.", ".modules_to_save.", ".base_layer."}) {
     const size_t place = parameter.find(mark);
     if (place == std::string::npos) continue;
     const size_t begin = place + std::string(mark).size();

@@ -43,7 +43,8 @@ EvaluationReport Trainer::evaluate_rows(const data::Dataset& dataset) {
   // Weights and loss sums of each divisor, then the metrics' sums.
   std::vector<double> figures(2 * divisors, 0.0);
   for (size_t index = 0; index < divisors; ++index) figures[index] = static_cast<double>(weights[index]);
-  for (size_t index = 0; index < own.losses.size(); ++index) figures[divisors + index % divisors] += own.losses[index];
+  for (size_t index = 0; index < own.losses.size(); ++index)
+    figures[divisors + index % divisors] += own.losses[index];
   figures.insert(figures.end(), own.metric_sums.begin(), own.metric_sums.end());
   sum_over_ranks(model_.dp(), figures);
 
@@ -68,9 +69,10 @@ void Trainer::evaluate_held_out(Run& run) {
   if (context_.callbacks.on_evaluate) context_.callbacks.on_evaluate(report, state);
   run.gave_up = run.judge.gives_up(state.best);
   if (!run.gave_up || model_.dp().rank() != 0) return;
-  context_.logger->info(detail::concat("Stopping early: ", state.best->metric, " has made no progress in the last ",
-                                       state.best->without_progress, " evaluations; the best was ",
-                                       state.best->value, " at step ", state.best->step));
+  context_.logger->info(detail::concat("Stopping early: ", state.best->metric,
+                                       " has made no progress in the last ", state.best->without_progress,
+                                       " evaluations; the best was ", state.best->value, " at step ",
+                                       state.best->step));
 }
 
 }  // namespace apus::train

@@ -72,7 +72,8 @@ void Trainer::log_evaluation(Run& run, const EvaluationReport& report) {
                       .seconds = report.seconds};
   const std::vector<ObjectiveMetric>& metrics = objective_->metrics();
   for (size_t index = 0; index < metrics.size(); ++index) {
-    if (report.metric_weights.at(index) > 0) line.metrics.emplace_back(metrics[index].name, report.metrics.at(index));
+    if (report.metric_weights.at(index) > 0)
+      line.metrics.emplace_back(metrics[index].name, report.metrics.at(index));
   }
   if (context_.callbacks.on_log) context_.callbacks.on_log(line.text(), line.json());
 }

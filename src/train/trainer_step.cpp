@@ -1,4 +1,5 @@
-// One optimizer step: what the ranks tell each other, the micro-batches, and the check between backward and update.
+// One optimizer step: what the ranks tell each other, the micro-batches, and the check between backward and
+// update.
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -18,7 +19,8 @@ namespace {
 constexpr size_t kMostRows = 8;
 
 constexpr const char* kRemedy =
-    "training has diverged. Lower --learning_rate, lengthen --warmup_ratio, or look for broken rows; the last "
+    "training has diverged. Lower --learning_rate, lengthen --warmup_ratio, or look for broken rows; the "
+    "last "
     "checkpoint is unharmed";
 
 int64_t tokens_of(const std::vector<data::Batch>& micro_batches) {
@@ -122,11 +124,11 @@ void Trainer::require_finite_loss(double loss, const std::vector<data::Batch>& m
     if (!std::isfinite(own_losses[index])) broken.push_back(&micro_batches[index]);
   }
   comm::run_agreed(model_.dp(), "checking the loss", [&] {
-    APUS_CHECK(broken.empty(), Error, "step ", step, ": the loss is ", loss, ", from ", rows_text(broken, files_),
-               ": ", kRemedy);
+    APUS_CHECK(broken.empty(), Error, "step ", step, ": the loss is ", loss, ", from ",
+               rows_text(broken, files_), ": ", kRemedy);
   });
-  throw Error(detail::concat("step ", step, ": the loss is ", loss, ", though that of every micro-batch is finite: ",
-                             kRemedy));
+  throw Error(detail::concat("step ", step, ": the loss is ", loss,
+                             ", though that of every micro-batch is finite: ", kRemedy));
 }
 
 }  // namespace apus::train

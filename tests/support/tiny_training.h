@@ -132,7 +132,8 @@ inline std::shared_ptr<const train::Objective> tiny_objective(Job job,
                                                               parallel::ShardedModel* reference = nullptr) {
   const std::vector<std::string> adapters =
       is_full(job) ? std::vector<std::string>{} : std::vector<std::string>{"default"};
-  if (!is_dpo(job)) return std::make_shared<train::SftObjective>(adapters);
+  if (!is_dpo(job))
+    return std::make_shared<train::SftObjective>(train::SftObjectiveOptions{.adapters = adapters});
   train::DpoOptions options{.policy_adapters = adapters};
   if (reference) options.reference = train::Reference::second_model(*reference, "");
   return std::make_shared<train::DpoObjective>(options);

@@ -22,20 +22,21 @@ struct APUS_API SftObjectiveOptions {
 
 /// Cross-entropy over supervised tokens.
 ///
-/// Maths:   loss = -(sum over supervised tokens of weight x log p(token)) / (number of those of non-zero weight
+/// Maths:   loss = -(sum over supervised tokens of weight x log p(token)) / (number of those of non-zero
+/// weight
 ///          in the whole step); weights are 1 unless the batch has others (loss_scale).
-/// Metrics: token_acc, the share of the tokens of non-zero weight that are the most probable one (among equally
-///          probable ones the smallest id); loss_<channel> for each channel, by the formula of the loss over the
-///          channel's tokens alone, so that the loss is the mean of these weighted by their tokens.
+/// Metrics: token_acc, the share of the tokens of non-zero weight that are the most probable one (among
+/// equally
+///          probable ones the smallest id); loss_<channel> for each channel, by the formula of the loss over
+///          the channel's tokens alone, so that the loss is the mean of these weighted by their tokens.
 /// Memory:  token_acc reads the chunks of logits that the loss makes; 1 byte a supervised token.
-/// Throws:  from run ConfigError if there is dropout and a batch with tape has no places (data::Loader fills them).
-/// Source:  numbers.md point 1; transformers' num_items_in_batch; ms-swift's token_acc and channel loss.
+/// Throws:  from run ConfigError if there is dropout and a batch with tape has no places (data::Loader fills
+/// them). Source:  numbers.md point 1; transformers' num_items_in_batch; ms-swift's token_acc and channel
+/// loss.
 class APUS_API SftObjective final : public Objective {
  public:
   /// Throws:  ConfigError if a channel is named twice, or is empty.
-  explicit SftObjective(SftObjectiveOptions options);
-  /// Without channels and dropout.
-  explicit SftObjective(std::vector<std::string> adapters = {});
+  explicit SftObjective(SftObjectiveOptions options = {});
 
   std::vector<int64_t> weights(const data::Batch& batch) const override;
   ObjectiveResult run(parallel::ShardedModel& model, const data::Batch& batch) const override;

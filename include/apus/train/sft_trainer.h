@@ -25,10 +25,10 @@ struct APUS_API SftTrainerOptions {
 /// Supervised fine-tuning, full or LoRA: a Trainer whose goal is the cross-entropy of a dataset's labels.
 ///
 /// Takes rows of token ids and labels (data::SftDataset, a subset of one, or packs); what is trainable in the
-/// ShardedModel decides between full fine-tuning and LoRA. Where rows have channels (DatasetOrigin::channels, of
-/// both datasets, kMostChannels at most) their losses are shown beside the loss; see SftObjective. An adapter's
-/// lora_dropout is applied in training: which features of which token are dropped depends on the seed, the epoch,
-/// the row's place in its order and the position alone, not on how rows are split or packed.
+/// ShardedModel decides between full fine-tuning and LoRA. Where rows have channels (DatasetOrigin::channels,
+/// of both datasets, kMostChannels at most) their losses are shown beside the loss; see SftObjective. An
+/// adapter's lora_dropout is applied in training: which features of which token are dropped depends on the
+/// seed, the epoch, the row's place in its order and the position alone, not on how rows are split or packed.
 /// Collectives: as Trainer's.
 /// Throws:      ConfigError if an adapter of the options is not on the model, or a trainable adapter is not
 ///              among them (it would get no gradient); from run, step and evaluate as Trainer.

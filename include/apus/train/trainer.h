@@ -33,7 +33,8 @@ struct APUS_API StepReport {
   int64_t tokens = 0;
   /// In the order of Objective::metrics().
   std::vector<double> metrics;
-  /// What each metric was divided by: where it is 0 nothing of the step counts in it, and its value says nothing.
+  /// What each metric was divided by: where it is 0 nothing of the step counts in it, and its value says
+  /// nothing.
   std::vector<int64_t> metric_weights;
   /// Some rank was asked to stop before this step.
   bool stop_requested = false;
@@ -49,8 +50,8 @@ struct APUS_API EvaluationReport {
   double seconds = 0.0;
 };
 
-/// What runs between log lines: sums over the steps since the last one. Part of a checkpoint, so that a resumed
-/// run prints the lines that an uninterrupted one prints.
+/// What runs between log lines: sums over the steps since the last one. Part of a checkpoint, so that a
+/// resumed run prints the lines that an uninterrupted one prints.
 struct APUS_API LogWindow {
   int64_t steps = 0;
   double loss = 0.0;
@@ -145,10 +146,12 @@ struct APUS_API TrainerOptions {
   /// The figure of an evaluation that says which is the best: eval_loss, or eval_ and the name of one of the
   /// objective's metrics; the prefix may be left out.
   std::string metric_for_best_model = "eval_loss";
-  /// None: losses (names that end in "loss" or begin with "eval_loss") are better when smaller, others when larger.
+  /// None: losses (names that end in "loss" or begin with "eval_loss") are better when smaller, others when
+  /// larger.
   std::optional<bool> greater_is_better = {};
   EarlyStopping early_stopping = {};
-  /// Save after each evaluation that is the best so far, too: so that the best has a checkpoint, whatever save_steps.
+  /// Save after each evaluation that is the best so far, too: so that the best has a checkpoint, whatever
+  /// save_steps.
   bool save_best = false;
   ModelFlops flops = {};
 };
@@ -166,15 +169,16 @@ struct APUS_API RunSummary {
   std::optional<BestEvaluation> best = {};
 };
 
-/// What a run reports to its host; every function may be empty. Called on all ranks at the same steps, in this
-/// order: on_begin; after each step on_step, on_log, on_evaluate, on_save, those that are due; on_end. What one
-/// throws ends the run on all ranks (Trainer aborts the communicator). To end a run early call
+/// What a run reports to its host; every function may be empty. Called on all ranks at the same steps, in
+/// this order: on_begin; after each step on_step, on_log, on_evaluate, on_save, those that are due; on_end.
+/// What one throws ends the run on all ranks (Trainer aborts the communicator). To end a run early call
 /// Trainer::request_stop from any of them, on any rank.
 struct APUS_API TrainerCallbacks {
   /// Before the first step; the state says where the run stands and how long it is.
   std::function<void(const TrainerState&)> on_begin;
   std::function<void(const StepReport&)> on_step;
-  /// A log line is due, or that of an evaluation: on rank 0 the line and its JSON record, elsewhere called alike.
+  /// A log line is due, or that of an evaluation: on rank 0 the line and its JSON record, elsewhere called
+  /// alike.
   std::function<void(const std::string& line, const nlohmann::ordered_json& record)> on_log;
   /// An evaluation was made; it is the best so far if state.best->step is state.global_step.
   std::function<void(const EvaluationReport&, const TrainerState& state)> on_evaluate;
@@ -196,16 +200,19 @@ struct APUS_API TrainerContext {
 /// The training loop: accumulation, one division a step, schedule, log lines, evaluation, checkpoint cadence.
 ///
 /// step() runs one optimizer step over this rank's micro-batches; run() does the whole job over a dataset.
-/// Losses and metrics stay on their device until the step's last backward, then are read once. A loss that is not
-/// finite ends the run before the update: weights, moments and checkpoints keep what they were.
-/// Collectives: a step: one all_reduce of 8 * (3 + divisors) bytes (divisors, tokens, status, stop), the engine's
-///              own, and between backward and update one all_reduce of 8 * (1 + metrics) bytes (the report). An
-///              evaluation: one all_reduce of 8 * (2 * divisors + metrics) bytes.
-/// Failure:     whatever one rank throws inside run() or evaluate() aborts the communicator, so that the others stop.
-/// Throws: DataError and the like from making batches, on the rank that failed; CommError with its message on
-///         the others; Error on the ranks whose loss is not finite, naming step, rows and flags, CommError with that
-///         message on the others; Error on all if the gradient norm is not finite. ConfigError from run() if
-///         metric_for_best_model is no figure of the evaluation, or early stopping has nothing to evaluate.
+/// Losses and metrics stay on their device until the step's last backward, then are read once. A loss that is
+/// not finite ends the run before the update: weights, moments and checkpoints keep what they were.
+/// Collectives: a step: one all_reduce of 8 * (3 + divisors) bytes (divisors, tokens, status, stop), the
+/// engine's
+///              own, and between backward and update one all_reduce of 8 * (1 + metrics) bytes (the report).
+///              An evaluation: one all_reduce of 8 * (2 * divisors + metrics) bytes.
+/// Failure:     whatever one rank throws inside run() or evaluate() aborts the communicator, so that the
+/// others stop. Throws: DataError and the like from making batches, on the rank that failed; CommError with
+/// its message on
+///         the others; Error on the ranks whose loss is not finite, naming step, rows and flags, CommError
+///         with that message on the others; Error on all if the gradient norm is not finite. ConfigError from
+///         run() if metric_for_best_model is no figure of the evaluation, or early stopping has nothing to
+///         evaluate.
 class APUS_API Trainer final {
  public:
   Trainer(parallel::ShardedModel& model, std::shared_ptr<const Objective> objective, TrainerOptions options,
@@ -222,7 +229,8 @@ class APUS_API Trainer final {
   /// One step at this rate. Every rank passes equally many micro-batches; empty ones are allowed.
   StepReport step(const std::vector<data::Batch>& micro_batches, double learning_rate);
 
-  /// Trains over the dataset from `state` on; evaluates on `held_out` (may be null) at eval_steps and at the end.
+  /// Trains over the dataset from `state` on; evaluates on `held_out` (may be null) at eval_steps and at the
+  /// end.
   RunSummary run(std::shared_ptr<const data::Dataset> train, std::shared_ptr<const data::Dataset> held_out,
                  TrainerState state = {});
 
@@ -233,8 +241,10 @@ class APUS_API Trainer final {
   struct Run;
   struct Exchange;
 
-  Exchange exchange_header(const std::vector<data::Batch>& micro_batches, const std::optional<std::string>& error);
-  StepReport run_step(const std::vector<data::Batch>& micro_batches, double learning_rate, const Exchange& header);
+  Exchange exchange_header(const std::vector<data::Batch>& micro_batches,
+                           const std::optional<std::string>& error);
+  StepReport run_step(const std::vector<data::Batch>& micro_batches, double learning_rate,
+                      const Exchange& header);
   EvaluationReport evaluate_rows(const data::Dataset& dataset);
   void stopping_peers(const std::function<void()>& work);
   void require_finite_loss(double loss, const std::vector<data::Batch>& micro_batches,

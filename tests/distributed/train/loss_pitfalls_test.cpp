@@ -77,6 +77,61 @@ TEST(StepLoss, IsAMeanOverTheTokensOfAllRanksAndMicroBatches_Pitfall1) {
   }
 }
 
+TEST(StepLoss, OfAChannelIsAMeanOverItsTokensOfAllRanksAndMicroBatches_Pitfall1) {
+  const TinyRun run{.job = Job::kFullSft};
+  double sum = 0, tokens = 0, mean_of_means = 0;
+  const auto losses = losses_by_row(run);
+  for (const size_t row : {0, 1, 3}) {
+    sum += losses[row].first;
+    tokens += losses[row].second;
+    mean_of_means += losses[row].first / losses[row].second / 3;
+  }
+  ASSERT_GT(std::abs(mean_of_means - sum / tokens), 1e-3 * sum / tokens)
+      << "the rows tell the two means apart";
+  std::vector<data::SftRow> rows = uneven_rows();
+  for (const size_t row : {0, 1, 3}) rows[row].channel = "code";
+  const data::SftDataset dataset(std::move(rows));
+  run_ranks(2, [&](std::shared_ptr<comm::Communicator> world) {
+    const auto model = tiny_model(run);
+    parallel::ShardedModel engine(*model, *world, tiny_engine_options(run));
+    SystemClock clock;
+    NullLogger logger;
+    const auto objective =
+        std::make_shared<train::SftObjective>(train::SftObjectiveOptions{.channels = {"absent", "code"}});
+    train::Trainer trainer(engine, objective, tiny_options(run), {.clock = &clock, .logger = &logger});
+    std::vector<data::Batch> batches;
+    for (int64_t row = world->rank(); row < dataset.size(); row += 2)
+      batches.push_back(dataset.collate(std::vector<int64_t>{row}, {}));
+    const train::StepReport report = trainer.step(batches, 0.0);
+    ASSERT_EQ(report.metrics.size(), 3u);
+    EXPECT_NEAR(report.metrics[2], sum / tokens, 1e-6 * sum / tokens);
+    EXPECT_EQ(report.metric_weights[2], static_cast<int64_t>(tokens));
+    EXPECT_EQ(report.metric_weights[1], 0);
+    const train::EvaluationReport evaluation = trainer.evaluate(dataset);
+    EXPECT_NEAR(evaluation.metrics.at(2), sum / tokens, 1e-6 * sum / tokens);
+    EXPECT_EQ(evaluation.metric_weights, report.metric_weights);
+  });
+}
+
+TEST(StepGradient, HoldsWhatEveryMicroBatchAdded_Pitfall4) {
+  TinyRun run{.job = Job::kFullSft};
+  const data::SftDataset dataset(uneven_rows());
+  for (const parallel::ShardPolicy& policy : policies_for(2)) {
+    run.policy = policy;
+    run_ranks(2, [&](std::shared_ptr<comm::Communicator> world) {
+      const comm::DeviceMesh mesh(world, policy.mesh());
+      const double all = one_step(run, mesh, own_batches(world->rank(), 2)).grad_norm;
+      for (const size_t missing : {0, 1}) {
+        std::vector<data::Batch> batches = own_batches(world->rank(), 2);
+        batches[missing] = dataset.collate({}, {});
+        const double without = one_step(run, mesh, batches).grad_norm;
+        EXPECT_GT(std::abs(without - all), 1e-3 * all)
+            << policy.name << ": micro-batch " << missing << " was lost";
+      }
+    });
+  }
+}
+
 TEST(StepGradient, IsDividedOnceWhateverTheAccumulation_Pitfall2) {
   TinyRun run{.job = Job::kFullSft};
   const auto alone = std::shared_ptr<comm::Communicator>(comm::make_fake_communicator({}));

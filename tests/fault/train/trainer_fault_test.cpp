@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 #include <mutex>
 
 #include "apus/base/error.h"
@@ -32,7 +33,8 @@ class BrokenDataset final : public data::Dataset {
 };
 
 /// Every rank's error text.
-std::vector<std::string> errors_of(int world, const std::function<void(std::shared_ptr<comm::Communicator>)>& body) {
+std::vector<std::string> errors_of(int world,
+                                   const std::function<void(std::shared_ptr<comm::Communicator>)>& body) {
   std::vector<std::string> errors(static_cast<size_t>(world));
   run_ranks(world, [&](std::shared_ptr<comm::Communicator> dp) {
     const auto rank = static_cast<size_t>(dp->rank());
@@ -72,7 +74,8 @@ TEST(TrainerFault, ARowThatFailsOnOneRankEndsAllWithItsMessage) {
     });
   });
   EXPECT_LT(seconds, 10.0);
-  for (const std::string& error : errors) EXPECT_NE(error.find("train.jsonl:17: went away"), std::string::npos) << error;
+  for (const std::string& error : errors)
+    EXPECT_NE(error.find("train.jsonl:17: went away"), std::string::npos) << error;
 }
 
 TEST(TrainerFault, ARankThatThrowsInACollectiveStopsItsPeers) {
@@ -86,6 +89,48 @@ TEST(TrainerFault, ARankThatThrowsInACollectiveStopsItsPeers) {
   });
   EXPECT_LT(seconds, 10.0);
   for (const std::string& error : errors) EXPECT_NE(error.find("injected fault"), std::string::npos) << error;
+}
+
+TEST(TrainerFault, ALossThatIsNoNumberOnOneRankEndsAllBeforeTheUpdate_Pitfall49) {
+  std::vector<data::SftRow> rows;
+  const auto plain = tiny_rows(Job::kFullSft, 24);
+  for (int64_t i = 0; i < 24; ++i) {
+    rows.push_back(dynamic_cast<const data::SftDataset&>(*plain).row(i));
+    rows.back().place = {0, i + 1};
+    if (i == 8)
+      rows.back().weights.assign(rows.back().labels.size(), std::numeric_limits<float>::quiet_NaN());
+  }
+  const auto dataset =
+      std::make_shared<data::SftDataset>(rows, data::DatasetOrigin{.files = {"train.jsonl"}});
+  std::vector<std::string> errors(3);
+  std::vector<int64_t> updates(3);
+  const double seconds = seconds_of([&] {
+    run_ranks(3, [&](std::shared_ptr<comm::Communicator> dp) {
+      TinyRun run{.job = Job::kFullSft, .policy = parallel::Zero2(), .accumulation = 2, .steps = 10};
+      const auto model = tiny_model(run);
+      parallel::ShardedModel engine(*model, *dp, {});
+      SystemClock clock;
+      NullLogger logger;
+      auto options = tiny_options(run);
+      options.shuffle = false;
+      options.save_steps = 1;
+      train::TrainerContext context{.clock = &clock, .logger = &logger};
+      context.callbacks.on_save = [&](const train::TrainerState& state) { EXPECT_EQ(state.global_step, 1); };
+      train::Trainer trainer(engine, tiny_objective(run.job), options, context);
+      try {
+        trainer.run(dataset, nullptr);
+      } catch (const std::exception& error) {
+        errors[static_cast<size_t>(dp->rank())] = error.what();
+      }
+      updates[static_cast<size_t>(dp->rank())] = engine.updates();
+    });
+  });
+  EXPECT_LT(seconds, 10.0);
+  EXPECT_EQ(updates, (std::vector<int64_t>{1, 1, 1})) << "row 8 stands in step 2";
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("step 2: the loss is nan, from train.jsonl:9"), std::string::npos) << error;
+    EXPECT_NE(error.find("--learning_rate"), std::string::npos) << error;
+  }
 }
 
 TEST(TrainerFault, ACallbackThatThrowsOnOneRankStopsItsPeers) {
@@ -121,9 +166,12 @@ TEST(TrainerFault, ARankThatDoesNotArriveIsNamedAtTheDeadline) {
       3,
       [&](std::shared_ptr<comm::Communicator> plain) {
         const auto rank = static_cast<size_t>(plain->rank());
-        const std::shared_ptr<comm::Communicator> dp = comm::make_faulty_communicator(
-            plain, {{.kind = comm::FaultKind::kDelay, .rank = 2, .group = "world", .sequence = 20,
-                     .delay = std::chrono::seconds(5)}});
+        const std::shared_ptr<comm::Communicator> dp =
+            comm::make_faulty_communicator(plain, {{.kind = comm::FaultKind::kDelay,
+                                                    .rank = 2,
+                                                    .group = "world",
+                                                    .sequence = 20,
+                                                    .delay = std::chrono::seconds(5)}});
         try {
           train_on_rows(*dp, tiny_rows(Job::kFullSft, 24));
         } catch (const std::exception& error) {

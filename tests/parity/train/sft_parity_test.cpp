@@ -77,7 +77,7 @@ void expect_steps(parallel::ShardedModel& engine, const fs::path& folder, std::v
   const nlohmann::json& numbers = trajectory.at("hyperparameters");
   SystemClock clock;
   NullLogger logger;
-  train::Trainer trainer(engine, std::make_shared<train::SftObjective>(std::move(adapters)), options_of(numbers),
+  train::Trainer trainer(engine, std::make_shared<train::SftObjective>(train::SftObjectiveOptions{.adapters = std::move(adapters)}), options_of(numbers),
                          {.clock = &clock, .logger = &logger});
   const optim::LrSchedule schedule = schedule_of(numbers);
   for (size_t step = 0; step < trajectory.at("steps").size(); ++step) {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "apus/base/error.h"
-#include "tests/support/tensor_checks.h"
 #include "tests/support/memory_meter.h"
+#include "tests/support/tensor_checks.h"
 
 namespace apus::ops {
 namespace {
@@ -175,7 +175,8 @@ TEST(TokenLogProbs, SaysWhichTargetsHaveTheLargestLogit) {
   for (const int64_t row : {1, 4, 8}) targets[row] = (targets[row].item<int64_t>() + 1) % 13;
   for (const int64_t chunk : {0, 1, 4}) {
     const at::Tensor hits = at::empty({9}, at::kBool);
-    const at::Tensor found = token_log_probs(hidden, weight, targets, {.chunk_tokens = chunk, .is_argmax_M = hits});
+    const at::Tensor found =
+        token_log_probs(hidden, weight, targets, {.chunk_tokens = chunk, .is_argmax_M = hits});
     EXPECT_EQ(std::vector<bool>(hits.const_data_ptr<bool>(), hits.const_data_ptr<bool>() + 9),
               (std::vector<bool>{true, false, true, true, false, true, true, true, false}))
         << chunk;
@@ -196,8 +197,10 @@ TEST(TokenLogProbs, OfEqualLogitsTheFirstIsTheLargest) {
 
 TEST(TokenLogProbs, RefusesHitsThatDoNotFit) {
   const at::Tensor hidden = at::ones({3, 2}), weight = at::ones({4, 2}), targets = at::zeros({3}, at::kLong);
-  EXPECT_THROW(token_log_probs(hidden, weight, targets, {.is_argmax_M = at::empty({2}, at::kBool)}), ShapeError);
-  EXPECT_THROW(token_log_probs(hidden, weight, targets, {.is_argmax_M = at::empty({3}, at::kFloat)}), ShapeError);
+  EXPECT_THROW(token_log_probs(hidden, weight, targets, {.is_argmax_M = at::empty({2}, at::kBool)}),
+               ShapeError);
+  EXPECT_THROW(token_log_probs(hidden, weight, targets, {.is_argmax_M = at::empty({3}, at::kFloat)}),
+               ShapeError);
 }
 
 TEST(TokenLogProbs, RefusesOperandsThatDoNotFit) {

@@ -70,6 +70,14 @@ TEST(LogLine, JsonHoldsTheKeysInTheirOrder) {
   EXPECT_EQ(keys_of(training_line().json()), wanted);
 }
 
+TEST(LogLine, MfuIsShownWhereItIsKnown) {
+  LogLine line = training_line();
+  line.mfu = 0.4123;
+  EXPECT_NE(line.text().find(", tokens/s/gpu=311.4, mfu=41.2%, memory="), std::string::npos) << line.text();
+  EXPECT_NEAR(line.json().at("mfu").get<double>(), 41.23, 1e-9);
+  EXPECT_FALSE(training_line().json().contains("mfu"));
+}
+
 TEST(LogLine, JsonKeepsTrainingNumbersWholeAndRoundsMeasurements) {
   const nlohmann::ordered_json record = training_line().json();
   EXPECT_EQ(record["loss"].get<double>(), 1.23449);

@@ -75,22 +75,50 @@ TEST(SftTrainer, TrainsAnAdapterAndLeavesTheBaseAlone) {
   EXPECT_GT(moved, 0);
 }
 
-TEST(SftTrainer, AnAdapterThatAsksForDropoutIsRefusedByName) {
-  models::Qwen2 model({}, at::kFloat);
-  models::init_random(model);
-  peft::LoraConfig config{.r = 4, .lora_dropout = 0.05};
-  config.targets.all_linear = true;
-  peft::apply_lora(model, config, "default", {});
-  const auto world = comm::GlooCommunicator::create(comm::make_hash_store(), {});
-  parallel::ShardedModel engine(model, *world, {});
-  SystemClock clock;
-  NullLogger logger;
-  try {
-    SftTrainer trainer(engine, {.adapters = {"default"}}, {.clock = &clock, .logger = &logger});
-    FAIL() << "did not throw";
-  } catch (const NotSupported& error) {
-    EXPECT_NE(std::string(error.what()).find("lora_dropout 0.05"), std::string::npos) << error.what();
-  }
+TEST(SftTrainer, DropoutOfAnAdapterChangesTrainingButNoEvaluation) {
+  const auto rows = tiny_rows(Job::kFullSft, 4);
+  const auto losses_with = [&](double dropout, uint64_t seed) {
+    models::Qwen2 model({}, at::kFloat);
+    models::init_random(model, {.seed = 3, .standard_deviation = 0.2});
+    peft::LoraConfig config{.r = 4, .lora_alpha = 32, .lora_dropout = dropout};
+    config.targets.all_linear = true;
+    peft::apply_lora(model, config, "default", {.seed = 5});
+    const auto world = comm::GlooCommunicator::create(comm::make_hash_store(), {});
+    parallel::ShardedModel engine(model, *world, {});
+    SystemClock clock;
+    NullLogger logger;
+    TrainerContext context{.clock = &clock, .logger = &logger};
+    std::vector<double> losses;
+    context.callbacks.on_step = [&](const StepReport& report) { losses.push_back(report.loss); };
+    testing::TinyRun run{.accumulation = 2, .steps = 4, .learning_rate = 1e-2};
+    SftTrainer trainer(engine, {.adapters = {"default"}, .seed = seed, .trainer = testing::tiny_options(run)},
+                       context);
+    losses.push_back(trainer.evaluate(*rows).loss);
+    trainer.run(rows);
+    return losses;
+  };
+  const auto none = losses_with(0.0, 1), some = losses_with(0.3, 1), again = losses_with(0.3, 1),
+             other = losses_with(0.3, 2);
+  EXPECT_EQ(none[0], some[0]) << "B is zero at first, and an evaluation drops nothing";
+  EXPECT_NE(none[4], some[4]);
+  EXPECT_EQ(some, again);
+  EXPECT_NE(some[4], other[4]) << "another seed, another mask";
+}
+
+TEST(SftTrainer, MoreChannelsThanCanBeShownAreAWarning) {
+  Bench bench({.accumulation = 2, .steps = 1});
+  std::vector<data::SftRow> rows;
+  for (int i = 0; i < 70; ++i)
+    rows.push_back({.input_ids = {1, 2, 3}, .labels = {1, 2, 3}, .channel = std::to_string(i)});
+  CaptureLogger logger;
+  bench.context.logger = &logger;
+  SftTrainer trainer(bench.engine, bench.options, bench.context);
+  trainer.run(std::make_shared<data::SftDataset>(rows));
+  EXPECT_TRUE(logger.contains("rows name 70 channels, more than the 64"));
+  EXPECT_EQ(trainer.trainer().objective().metrics().size(), 1u);
+  rows.resize(64);
+  trainer.run(std::make_shared<data::SftDataset>(rows));
+  EXPECT_EQ(trainer.trainer().objective().metrics().size(), 65u);
 }
 
 TEST(SftTrainer, StepTakesTheCallersBatchesAndRate) {

@@ -9,6 +9,7 @@
 #include "apus/comm/fake_communicator.h"
 #include "apus/data/packing.h"
 #include "tests/support/tiny_training.h"
+#include "tests/unit/train/support/sft_bench.h"
 
 namespace apus::testing {
 namespace {
@@ -46,7 +47,48 @@ TEST_F(TrainerTest, CadencesFollowTheStepsAndTheEnd) {
   options.save_steps = 3;
   options.eval_steps = 4;
   trainer(options).run(tiny_rows(run_.job, 10), tiny_rows(run_.job, 3));
-  EXPECT_EQ(events, (std::vector<std::string>{"log 2/5", "save 3", "log 4/5", "eval 4/5", "log 5/5", "eval 5/5", "save 5"}));
+  EXPECT_EQ(events, (std::vector<std::string>{"log 2/5", "save 3", "log 4/5", "eval 4/5", "log 5/5",
+                                              "eval 5/5", "save 5"}));
+}
+
+TEST(TrainerCallbacks, ComeInTheirOrder) {
+  SftBench bench({.accumulation = 2, .steps = 2});
+  bench.options.save_steps = 1;
+  bench.options.eval_steps = 0;
+  bench.context.callbacks.on_log = [&](const std::string&, const nlohmann::ordered_json& record) {
+    bench.events.push_back(record.contains("eval_loss") ? "evaluation line" : "line");
+  };
+  const auto rows = tiny_rows(Job::kFullSft, 4);
+  bench.trainer().run(rows, rows);
+  EXPECT_EQ(bench.events, (std::vector<std::string>{"begin 0", "step 1", "line", "save 1", "step 2", "line",
+                                                    "evaluation line", "evaluate 2", "save 2", "end 2"}));
+}
+
+TEST(TrainerCallbacks, OneMayEndTheRunWhichThenGoesOnWhereItStopped) {
+  SftBench bench({.accumulation = 2, .steps = 6});
+  bench.options.save_steps = 0;
+  auto trainer = bench.trainer();
+  int64_t steps = 0;
+  SftBench asking({.accumulation = 2, .steps = 6});
+  asking.options.save_steps = 0;
+  train::Trainer* running = nullptr;
+  asking.context.callbacks.on_step = [&](const train::StepReport& report) {
+    asking.reports.push_back(report);
+    if (++steps == 3) running->request_stop();
+  };
+  auto stopped = asking.trainer();
+  running = &stopped;
+  const auto rows = tiny_rows(Job::kFullSft, 12);
+  const train::RunSummary summary = stopped.run(rows, nullptr);
+  EXPECT_EQ(summary.steps, 3) << "no step after the one that asked";
+  EXPECT_FALSE(summary.finished);
+  EXPECT_FALSE(summary.stopped_early);
+  EXPECT_EQ(asking.saved.global_step, 3);
+  EXPECT_EQ(stopped.run(rows, nullptr, asking.saved).steps, 6) << "a request ends one run, not the next";
+  trainer.run(rows, nullptr);
+  ASSERT_EQ(asking.reports.size(), 6u);
+  ASSERT_EQ(bench.reports.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(asking.reports[i].loss, bench.reports[i].loss) << i;
 }
 
 TEST_F(TrainerTest, EpochsGiveTheNumberOfSteps) {
@@ -61,7 +103,9 @@ TEST_F(TrainerTest, EpochsGiveTheNumberOfSteps) {
 TEST_F(TrainerTest, ALogLineIsTheMeanSinceTheLastOne) {
   std::vector<double> losses, logged;
   context_.callbacks.on_step = [&](const train::StepReport& report) { losses.push_back(report.loss); };
-  context_.callbacks.on_log = [&](const std::string&, const nlohmann::ordered_json& record) { logged.push_back(record.at("loss")); };
+  context_.callbacks.on_log = [&](const std::string&, const nlohmann::ordered_json& record) {
+    logged.push_back(record.at("loss"));
+  };
   auto options = tiny_options(run_);
   options.logging_steps = 3;
   trainer(options).run(tiny_rows(run_.job, 10), nullptr);
@@ -78,9 +122,11 @@ TEST_F(TrainerTest, EvaluationDoesNotDependOnItsBatchSizeAndChangesNothing) {
   const auto three = trainer(options).evaluate(*tiny_rows(run_.job, 7));
   EXPECT_EQ(one.rows, 7);
   EXPECT_NEAR(one.loss, three.loss, 1e-6);
-  for (size_t metric = 0; metric < one.metrics.size(); ++metric) EXPECT_NEAR(one.metrics[metric], three.metrics[metric], 1e-4);
+  for (size_t metric = 0; metric < one.metrics.size(); ++metric)
+    EXPECT_NEAR(one.metrics[metric], three.metrics[metric], 1e-4);
   const auto after = engine_.gather_masters();
-  for (size_t index = 0; index < before.size(); ++index) EXPECT_TRUE(before[index].tensor.equal(after[index].tensor));
+  for (size_t index = 0; index < before.size(); ++index)
+    EXPECT_TRUE(before[index].tensor.equal(after[index].tensor));
 }
 
 /// Remembers the rows of each micro-batch.
@@ -127,27 +173,22 @@ TEST_F(TrainerTest, AnEvaluationOverPacksCountsAndWeighsRows) {
   EXPECT_NEAR(found.loss, wanted.loss, 1e-6);
 }
 
-TEST_F(TrainerTest, AStepThatDivergesIsAnErrorThatSaysWhatToChange) {
-  // pitfalls.md row 49
-  auto batches = std::vector<data::Batch>{tiny_rows(run_.job, 2)->collate(std::vector<int64_t>{0, 1}, {})};
-  engine_.groups()[0]->flat_params().fill_(std::numeric_limits<float>::quiet_NaN());
-  auto diverging = trainer(tiny_options(run_));
-  try {
-    diverging.step(batches, 1e-3);
-    FAIL() << "did not throw";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("--learning_rate"), std::string::npos) << error.what();
-  }
-}
-
 TEST_F(TrainerTest, StatesSurviveTheirJson) {
-  train::TrainerState state{.global_step = 7, .max_steps = 9, .cursor = {2, 1}, .elapsed_seconds = 1.5, .tokens = 99};
-  state.window = {.steps = 2, .loss = 0.1, .metrics = {0.25, 1.0 / 3.0}};
+  train::TrainerState state{
+      .global_step = 7, .max_steps = 9, .cursor = {2, 1}, .elapsed_seconds = 1.5, .tokens = 99};
+  state.window = {.steps = 2, .loss = 0.1, .metrics = {0.25, 1.0 / 3.0}, .metric_steps = {2, 1}};
+  state.best = train::BestEvaluation{.metric = "eval_loss", .value = 0.7, .step = 5, .without_progress = 1};
   const auto text = train::to_json(state).dump();
   const auto back = train::trainer_state_from_json(nlohmann::json::parse(text), "trainer_state.json");
   EXPECT_EQ(back.cursor, state.cursor);
   EXPECT_EQ(back.window.metrics, state.window.metrics);
+  EXPECT_EQ(back.window.metric_steps, state.window.metric_steps);
   EXPECT_EQ(back.window.loss, state.window.loss);
+  ASSERT_TRUE(back.best);
+  EXPECT_EQ(back.best->metric, "eval_loss");
+  EXPECT_EQ(back.best->value, 0.7);
+  EXPECT_EQ(back.best->step, 5);
+  EXPECT_EQ(back.best->without_progress, 1);
   EXPECT_EQ(back.tokens, 99);
   EXPECT_THROW(train::trainer_state_from_json(nlohmann::json::object(), "trainer_state.json"), DataError);
 }
