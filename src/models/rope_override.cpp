@@ -96,9 +96,9 @@ void check_reach(const RopeOverride& flags, double factor, int64_t original) {
              " tokens, which the rotary rule reaches; give a larger factor with --rope_scaling");
 }
 
-/// Without a new rule: the longest sequence alone, which the model's own rule must reach.
+/// --max_model_len without a new rule: the model's own must reach it.
 std::optional<int64_t> own_length(const RopeOverride& flags, const OwnRule& own) {
-  if (!flags.max_model_len || !own.maximum) return flags.max_model_len ? flags.max_model_len : own.maximum;
+  if (!own.maximum) return flags.max_model_len;
   if (own.type == "dynamic") {
     check_reach(flags, own.factor, *own.maximum);
   } else {
@@ -129,6 +129,8 @@ OverriddenConfig override_rope(const std::string& config_json, const RopeOverrid
   const JsonView view(config, source);
   APUS_CHECK(!flags.max_model_len || *flags.max_model_len > 0, ConfigError,
              "--max_model_len must be positive, it is ", flags.max_model_len.value_or(0));
+  if (!flags.rope_scaling && !flags.max_model_len)
+    return {.config_json = config_json, .max_length = view.find<int64_t>("max_position_embeddings")};
   const OwnRule own = own_rule(view);
   if (!flags.rope_scaling) return {.config_json = config_json, .max_length = own_length(flags, own)};
   ordered_json rule = flag_object(*flags.rope_scaling);
