@@ -178,6 +178,18 @@ TEST_F(BadInput, PortInUse) {
   expect_error(run_apus(command(), {{"NPROC_PER_NODE", "2"}, {"MASTER_PORT", port}}), 2, {port});
 }
 
+TEST_F(BadInput, MemoryThatRunsOutNamesTheFlags) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than any limit that a job would meet";
+#endif
+  // 3 GB of address space, and adapters that take twice as much.
+  const Words limited = {"-c", "ulimit -v 3000000; exec \"$@\"", "sh", apus_program().string()};
+  const Words words = with(limited, instead(command(), "--lora_rank", "1000000"));
+  const Outcome outcome = Running("/bin/sh", words, job_environment()).wait();
+  expect_error(outcome, 1,
+               {"out of memory (", " bytes wanted)", "--per_device_train_batch_size", "apus plan"});
+}
+
 TEST_F(BadInput, OneRanksErrorIsTheLastLineOfAll) {
   change_line(17, "{");
   const Outcome outcome = run_apus(with(command(), {"--strict", "true"}), {{"NPROC_PER_NODE", "2"}});
