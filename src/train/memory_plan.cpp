@@ -69,7 +69,7 @@ RowProfile RowProfile::of_length(int64_t length, int64_t sequences) {
           .longest_row = sequences * length,
           .longest_trained = sequences * length,
           .mean = static_cast<double>(length),
-          .mean_trained = static_cast<double>(length)};
+          .mean_row = static_cast<double>(sequences * length)};
 }
 
 const PhasePlan& MemoryPlan::peak() const {

@@ -127,6 +127,7 @@ GatherWalk::GatherWalk(const PlanInput& input, const PlacedModel& placed, int ra
       kept_by_(input.engine.policy.backward_ranks(ranks)),
       host_(input.device == PlanDevice::kHost),
       gathers_(placed.gathers()),
+      embeds_(!placed.groups.empty() && placed.groups.back().first_unit == 0),
       secondary_(placed.unit_bytes.size()) {}
 
 /// Embedding and head have slots of their own; a tied head gathers the embedding too.
@@ -135,10 +136,13 @@ int64_t GatherWalk::own_bytes(size_t unit) const {
   return placed_.unit_bytes[unit] + (unit > 0 && placed_.tied ? placed_.unit_bytes[0] : 0);
 }
 
-/// What Gloo receives of the next unit while this one runs.
-int64_t GatherWalk::received(size_t unit) const {
-  const size_t next = std::min(unit + 1, placed_.unit_bytes.size() - 1);
-  return host_ && ranks_ > 1 ? placed_.unit_bytes[next] : 0;
+/// What Gloo receives of the next unit while this one runs; the last block stays for the head's backward.
+int64_t GatherWalk::received(size_t unit, Pass pass) const {
+  if (!host_ || ranks_ == 1) return 0;
+  const size_t head = placed_.unit_bytes.size() - 1;
+  if (pass != Pass::kBackward) return unit < head ? placed_.unit_bytes[unit + 1] : 0;
+  const bool next = kept_by_ > 1 && unit < head && unit > 0 && (unit > 1 || embeds_);
+  return next ? placed_.unit_bytes[unit - 1] : 0;
 }
 
 /// Slots of blocks come from the pool where that is kept; else they are there while a block runs.
@@ -159,7 +163,7 @@ void GatherWalk::begin(size_t unit, Pass pass) {
     ledger_.hold(PlanTerm::kGathered, passing_bytes(unit));
   }
   if (pass == Pass::kTaped) keep_secondary(unit);
-  ledger_.hold(PlanTerm::kReduction, received(unit));
+  ledger_.hold(PlanTerm::kReduction, received(unit, pass));
 }
 
 /// A range for backward, written anew by each forward until parameters change. The last two units stay whole.
@@ -171,7 +175,7 @@ void GatherWalk::keep_secondary(size_t unit) {
 
 void GatherWalk::end(size_t unit, Pass pass) {
   if (!gathers_) return;
-  ledger_.drop(PlanTerm::kReduction, received(unit));
+  ledger_.drop(PlanTerm::kReduction, received(unit, pass));
   if (kept_by_ == 1 && pass != Pass::kPlain) {
     const int64_t kept = is_block(unit) ? placed_.largest_block() : placed_.unit_bytes[unit];
     if (pass == Pass::kBackward) ledger_.drop(PlanTerm::kGathered, kept);

@@ -70,13 +70,13 @@ class GatherWalk final {
   int64_t own_bytes(size_t unit) const;
   int64_t passing_bytes(size_t unit) const;
   void keep_secondary(size_t unit);
-  int64_t received(size_t unit) const;
+  int64_t received(size_t unit, Pass pass) const;
   bool is_block(size_t unit) const { return unit > 0 && unit + 1 < placed_.unit_bytes.size(); }
 
   const PlacedModel& placed_;
   MemoryLedger& ledger_;
   int64_t ranks_, kept_by_;
-  bool host_, gathers_;
+  bool host_, gathers_, embeds_;
   std::vector<int64_t> secondary_;  // ranges kept for backward, by unit
   int64_t pool_ = 0;                // slots that blocks share
 };

@@ -143,6 +143,7 @@ PlacedModel place_model(const PlanInput& input, int ranks) {
     const at::ScalarType dtype = input.engine.compute_dtype.value_or(open.dtype);
     const memory::FlatLayout layout(std::move(open.entries), ranks);
     placed.groups.push_back({.elements = layout.padded_elements(),
+                             .used = layout.used_elements(),
                              .size = size_of(dtype),
                              .source_size = size_of(open.dtype),
                              .first_unit = open.first_unit,

@@ -10,6 +10,7 @@ namespace apus::train {
 /// A trainable group as the engine would make it.
 struct GroupSize {
   int64_t elements = 0;     ///< G, padding included
+  int64_t used = 0;         ///< without padding
   int64_t size = 4;         ///< bytes of the compute dtype
   int64_t source_size = 4;  ///< of the dtype that they come in
   size_t first_unit = 0;    ///< whose backward completes it

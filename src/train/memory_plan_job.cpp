@@ -58,7 +58,11 @@ RowProfile profile_of(const JobOptions& options, const PlanContext& context, con
       "the model's config.json has no max_position_embeddings; give --max_length, the longest sequence");
   RowProfile rows = context.rows.value_or(RowProfile::of_length(length, is_dpo(options) ? 2 : 1));
   rows.packed = options.padding_free || options.packing;
-  if (options.packing) rows.longest_row = std::max(rows.longest_row, options.packing_length.value_or(length));
+  if (!options.packing) return rows;
+  const int64_t pack = options.packing_length.value_or(length);
+  rows.longest_row = std::max(rows.longest_row, pack);
+  rows.longest_trained = std::max(rows.longest_trained, pack);
+  rows.mean_row = std::max(rows.mean_row, static_cast<double>(pack));
   return rows;
 }
 
@@ -66,9 +70,11 @@ RowProfile profile_of(const JobOptions& options, const PlanContext& context, con
 JobPlan plan_of(const JobOptions& options, const PlanContext& context, const nlohmann::json& config) {
   JobPlan plan;
   PlanInput& input = plan.input;
-  input.engine = engine_options(options);
+  const int local = context.local_world.value_or(std::min(context.world, context.cluster.cards_per_host));
+  input.engine = engine_options(options, {.world = context.world, .local_world = local});
   input.dtype = dtype_of(options, config);
   if (!input.engine.compute_dtype) input.engine.compute_dtype = input.dtype;
+  if (options.train_type == "full") input.engine.initial_values = parallel::InitialValues::kOwn;
   input.world = context.world;
   input.rows = profile_of(options, context, config);
   input.micro_batch_rows = options.per_device_train_batch_size;
@@ -131,18 +137,17 @@ JobPlan plan_job(const JobOptions& options, const PlanContext& context, nn::Caus
 RowProfile profile_rows(std::span<const data::RowLengths> rows) {
   APUS_CHECK(!rows.empty(), ConfigError, "there are no rows to plan for");
   RowProfile profile;
-  double tokens = 0.0, trained = 0.0;
+  double tokens = 0.0;
   for (const data::RowLengths& row : rows) {
     if (row.second > 0) profile.sequences = 2;
     profile.longest = std::max({profile.longest, row.first, row.second});
     profile.longest_row = std::max(profile.longest_row, row.tokens());
     profile.longest_trained = std::max(profile.longest_trained, row.trained);
     tokens += static_cast<double>(row.tokens());
-    trained += static_cast<double>(row.trained);
   }
   const auto sequences = static_cast<double>(profile.sequences * static_cast<int64_t>(rows.size()));
   profile.mean = tokens / sequences;
-  profile.mean_trained = trained / sequences;
+  profile.mean_row = tokens / static_cast<double>(rows.size());
   return profile;
 }
 

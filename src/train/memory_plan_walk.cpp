@@ -150,8 +150,13 @@ void PlanWalk::load() {
   const bool counts_frozen = input_.device == PlanDevice::kCard || !mapped;
   if (counts_frozen) ledger_.hold(PlanTerm::kFrozen, placed_.frozen_bytes);
   ledger_.hold(PlanTerm::kReference, placed_.frozen_adapter_bytes);
+  // A second model is there before either is sharded.
+  const bool second = input_.reference == PlanReference::kSecondModel;
+  const int64_t whole_reference = second && !mapped ? reference_.frozen_shard_bytes * ranks_ : 0;
+  if (second && counts_frozen) ledger_.hold(PlanTerm::kReference, reference_.frozen_bytes);
+  ledger_.hold(PlanTerm::kReference, whole_reference);
   int64_t leaves = 0, frozen_leaves = 0;
-  for (const GroupSize& group : placed_.groups) leaves += mapped ? 0 : group.elements * group.source_size;
+  for (const GroupSize& group : placed_.groups) leaves += mapped ? 0 : group.used * group.source_size;
   if (!mapped && placed_.frozen_shard_bytes > 0) frozen_leaves = placed_.frozen_shard_bytes * ranks_;
   ledger_.hold(PlanTerm::kTrainable, leaves);
   ledger_.hold(PlanTerm::kFrozen, frozen_leaves);
@@ -159,9 +164,12 @@ void PlanWalk::load() {
     const int64_t updated = input_.engine.policy.opt_shard ? group.elements / ranks_ : group.elements;
     ledger_.hold(PlanTerm::kTrainable, group.sharded ? group.bytes() / ranks_ : group.bytes());
     ledger_.hold(PlanTerm::kOptimizer, updated * (group.size < 4 ? 12 : 8));
-    const int64_t piece = std::min(group.elements, memory::ParamGroup::kPieceElements);
+    // Each rank reads its own range of sharded parameters, or all of them to agree on rank 0's values.
+    const bool own = group.sharded && input_.engine.initial_values == parallel::InitialValues::kOwn;
+    const int64_t piece =
+        std::min(own ? group.elements / ranks_ : group.elements, memory::ParamGroup::kPieceElements);
     ledger_.spike(PlanTerm::kTrainable, piece * group.source_size);
-    if (!mapped) ledger_.drop(PlanTerm::kTrainable, group.elements * group.source_size);
+    if (!mapped) ledger_.drop(PlanTerm::kTrainable, group.used * group.source_size);
   }
   for (size_t unit = 0; unit < placed_.unit_bytes.size() && placed_.frozen_shard_bytes > 0; ++unit) {
     int64_t bytes = placed_.unit_bytes[unit];
@@ -171,11 +179,7 @@ void PlanWalk::load() {
     ledger_.hold(PlanTerm::kFrozen, bytes / ranks_);
     if (!mapped) ledger_.drop(PlanTerm::kFrozen, bytes);
   }
-  if (input_.reference == PlanReference::kSecondModel) {
-    if (counts_frozen) ledger_.hold(PlanTerm::kReference, reference_.frozen_bytes);
-    if (!mapped) ledger_.spike(PlanTerm::kReference, reference_.frozen_shard_bytes * ranks_);
-    ledger_.hold(PlanTerm::kReference, reference_.frozen_shard_bytes);
-  }
+  if (second) ledger_.hold(PlanTerm::kReference, reference_.frozen_shard_bytes - whole_reference);
   end_phase();
 }
 

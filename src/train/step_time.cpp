@@ -150,14 +150,12 @@ StepTime estimate_step(const PlanInput& input, const models::TokenFlops& flops, 
   const double rate = (narrow ? card.bf16_flops : card.fp32_flops) * card.sustained;
   const double bandwidth = card.memory_bandwidth * kMemoryShare;
   const auto rows = static_cast<double>(input.micro_batch_rows * input.accumulation);
-  const double real = rows * static_cast<double>(input.rows.sequences) * input.rows.mean;
-  // Padding is computed like tokens; of rows without data nothing is known, so it is none.
-  const double computed = real;
+  const double computed = rows * input.rows.mean_row;  // of each rank
   const WeightShares shares = weight_shares(input.model);
   const Passes passes = passes_of(input);
 
   StepTime time;
-  time.tokens = real * input.world;
+  time.tokens = computed * input.world;
   const double forwards = 2 + passes.again + passes.reference;  // forward, and the inputs' gradients
   time.matmul = computed *
                 (flops.matmul * (forwards + shares.trained) + shares.adapter_flops * (3 + passes.again)) /
@@ -187,7 +185,7 @@ std::vector<std::string> step_time_assumptions(const Card& card, const Cluster& 
                      card.link_bandwidth / 1e9, " GB/s a direction) within ", cluster.cards_per_host,
                      " cards, of ", cluster.network_bandwidth / 1e9,
                      " GB/s between hosts; they hide behind up to ", percent(kHidden), " % of computation"),
-      "no waiting for data, no padding beyond what lengths say, no time for logging, evaluation and saving"};
+      "padding, waiting for data, logging, evaluation and saving are not counted"};
 }
 
 }  // namespace apus::train

@@ -79,8 +79,8 @@ struct APUS_API RowProfile {
   int64_t longest_trained = 0;
   /// Of a sequence, on the average.
   double mean = 0.0;
-  /// Of a sequence that is supervised, on the average.
-  double mean_trained = 0.0;
+  /// Tokens of a row over all its sequences (with packing: of a pack), on the average.
+  double mean_row = 0.0;
   /// Sequences lie one after another (padding_free, packing); else each takes as many rows as the longest.
   bool packed = false;
 

@@ -29,6 +29,8 @@ struct APUS_API PlanContext {
   /// Knows the model's kind.
   const models::ModelRegistry* registry = nullptr;
   int world = 1;
+  /// Ranks of a host; absent = as many as `cluster` has cards on one.
+  std::optional<int> local_world = {};
   PlanDevice device = PlanDevice::kCard;
   /// Absent = rows of max_length, all supervised.
   std::optional<RowProfile> rows = {};

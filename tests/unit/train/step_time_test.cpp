@@ -1,0 +1,97 @@
+#include "apus/train/step_time.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "apus/base/error.h"
+#include "tests/unit/train/support/plan_models.h"
+
+namespace apus::train {
+namespace {
+
+using parallel::Recompute;
+
+models::TokenFlops flops_of(const nlohmann::json& config, int64_t length) {
+  return apus::testing::builtin_models().find("qwen2").token_flops(config, length);
+}
+
+/// LoRA of a 7B model at 4,096 tokens on one card: what shared figures were measured for.
+PlanInput lora_7b(int64_t sequences, PlanReference reference) {
+  PlanInput input = apus::testing::lora_plan(apus::testing::qwen_7b(), 64, 1, parallel::Ddp());
+  input.engine.recompute = Recompute::kNone;
+  input.rows = RowProfile::of_length(4096, sequences);
+  input.micro_batch_rows = 4;
+  input.accumulation = 4;
+  input.reference = reference;
+  return input;
+}
+
+TEST(StepTime, IsNearWhatTheBestPeersReachOnAnH200) {
+  const models::TokenFlops flops = flops_of(apus::testing::qwen_7b(), 4096);
+  const Card card = find_card("H200");
+  const StepTime sft = estimate_step(lora_7b(1, PlanReference::kNone), flops, card);
+  EXPECT_NEAR(sft.tokens_per_second(), 17419, 0.25 * 17419);
+  const StepTime dpo = estimate_step(lora_7b(2, PlanReference::kSameModel), flops, card);
+  EXPECT_NEAR(dpo.tokens_per_second(), 11191, 0.25 * 11191);
+  const StepTime cached = estimate_step(lora_7b(2, PlanReference::kCached), flops, card);
+  EXPECT_NEAR(cached.tokens_per_second(), sft.tokens_per_second(), 0.01 * sft.tokens_per_second());
+}
+
+TEST(StepTime, RecomputeCostsAboutAnotherForward) {
+  const models::TokenFlops flops = flops_of(apus::testing::qwen_7b(), 4096);
+  PlanInput job = lora_7b(1, PlanReference::kNone);
+  const double none = estimate_step(job, flops, find_card("H200")).total();
+  job.engine.recompute = Recompute::kBlock;
+  const double block = estimate_step(job, flops, find_card("H200")).total();
+  EXPECT_GT(block / none, 1.25);
+  EXPECT_LT(block / none, 1.55);
+  job.engine.recompute = Recompute::kPartial;
+  const double partial = estimate_step(job, flops, find_card("H200")).total();
+  EXPECT_GT(partial, none);
+  EXPECT_LT(partial, block);
+}
+
+TEST(StepTime, FullTrainingComputesWeightGradientsAndMovesThem) {
+  const models::TokenFlops flops = flops_of(apus::testing::qwen_7b(), 4096);
+  PlanInput job = apus::testing::full_plan(apus::testing::qwen_7b(), 8, parallel::Zero2());
+  job.engine.recompute = Recompute::kNone;
+  job.rows = RowProfile::of_length(4096, 1);
+  job.accumulation = 4;
+  const StepTime full = estimate_step(job, flops, find_card("H200"));
+  const StepTime lora = estimate_step(lora_7b(1, PlanReference::kNone), flops, find_card("H200"));
+  EXPECT_GT(full.matmul * 16 / 4, 1.35 * lora.matmul);  // the same rows a rank
+  EXPECT_GT(full.communication, 0);
+  EXPECT_EQ(lora.communication, 0);
+}
+
+TEST(StepTime, ASlowLinkIsNotHidden) {
+  const models::TokenFlops flops = flops_of(apus::testing::qwen_7b(), 1024);
+  PlanInput job = apus::testing::full_plan(apus::testing::qwen_7b(), 8, parallel::Zero3());
+  job.rows = RowProfile::of_length(1024, 1);
+  const StepTime nvlink = estimate_step(job, flops, find_card("A100-80GB"));
+  const StepTime pcie = estimate_step(job, flops, find_card("A100-PCIe-80GB"));
+  EXPECT_GT(pcie.exposed, nvlink.exposed);
+  const StepTime hosts = estimate_step(job, flops, find_card("A100-80GB"), {.cards_per_host = 4});
+  EXPECT_GT(hosts.communication, nvlink.communication);
+  job.engine.overlap_comm = false;
+  const StepTime bare = estimate_step(job, flops, find_card("A100-80GB"));
+  EXPECT_DOUBLE_EQ(bare.exposed, bare.communication);
+}
+
+TEST(StepTime, ACardWithoutBfloat16IsRefused) {
+  const models::TokenFlops flops = flops_of(apus::testing::qwen_7b(), 128);
+  PlanInput job = lora_7b(1, PlanReference::kNone);
+  EXPECT_THROW(estimate_step(job, flops, find_card("V100")), ConfigError);
+  job.dtype = at::kFloat;
+  EXPECT_GT(estimate_step(job, flops, find_card("V100")).total(), 0);
+}
+
+TEST(StepTime, SaysWhatItAssumes) {
+  const auto lines = step_time_assumptions(find_card("H200"), {});
+  ASSERT_GE(lines.size(), 3u);
+  EXPECT_NE(lines.front().find("not measurements"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace apus::train
