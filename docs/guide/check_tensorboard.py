@@ -29,13 +29,14 @@ def write_golden(path):
 
 
 def logged(path):
-    """{tag: {step: value}} of logging.jsonl, by the rule of transformers' TensorBoardCallback."""
+    """{tag: {step: value}} of logging.jsonl, under the names of transformers' TensorBoardCallback."""
     tags = {}
     for line in open(path):
         record = json.loads(line)
         step = int(record["global_step/max_steps"].split("/")[0])
+        evaluation = any(key.startswith("eval_") for key in record)
         for key, value in record.items():
-            if isinstance(value, (int, float)):
+            if isinstance(value, (int, float)) and (key.startswith("eval_") or not evaluation):
                 tag = "eval/" + key[len("eval_"):] if key.startswith("eval_") else "train/" + key
                 tags.setdefault(tag, {})[step] = value
     return tags

@@ -95,10 +95,12 @@ EventScalars event_scalars(const nlohmann::ordered_json& record) {
   const auto step = record.find("global_step/max_steps");
   if (step == record.end() || !step->is_string()) return scalars;
   scalars.step = step_of(step->get<std::string>());
+  bool evaluates = false;
+  for (const auto& [key, value] : record.items()) evaluates = evaluates || key.starts_with(kEvaluation);
   for (const auto& [key, value] : record.items()) {
-    if (!value.is_number()) continue;
-    std::string tag =
-        key.starts_with(kEvaluation) ? "eval/" + key.substr(kEvaluation.size()) : "train/" + key;
+    const bool is_evaluation = key.starts_with(kEvaluation);
+    if (!value.is_number() || (evaluates && !is_evaluation)) continue;
+    std::string tag = is_evaluation ? "eval/" + key.substr(kEvaluation.size()) : "train/" + key;
     scalars.values.emplace_back(std::move(tag), value.get<double>());
   }
   return scalars;

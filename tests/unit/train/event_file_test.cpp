@@ -161,9 +161,10 @@ TEST(EventScalars, NamesTagsAsTransformersDoes) {
             (Scalars{{"train/loss", 0.5}, {"train/rewards/margins", 1.5}, {"train/memory(GiB)", 2.0}}));
 }
 
+// The training line of the same step has the epoch already.
 TEST(EventScalars, PutsEvaluationsUnderEval) {
-  const EventScalars scalars =
-      event_scalars({{"eval_loss", 0.25}, {"eval_rewards/chosen", 1.0}, {"global_step/max_steps", "3/3"}});
+  const EventScalars scalars = event_scalars(
+      {{"eval_loss", 0.25}, {"eval_rewards/chosen", 1.0}, {"epoch", 0.5}, {"global_step/max_steps", "3/3"}});
   EXPECT_EQ(scalars.step, 3);
   EXPECT_EQ(scalars.values, (Scalars{{"eval/loss", 0.25}, {"eval/rewards/chosen", 1.0}}));
 }
