@@ -170,7 +170,7 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
     {"checkpoint", "model folders in Hugging Face layout", kYes, "read; written by the library"},
     {"checkpoint", "`--load_best_model_at_end`, `--metric_for_best_model`", kNotYet, ""},
     {"checkpoint", "`--resume_only_model`", kNotYet, ""},
-    {"checkpoint", "`--report_to tensorboard`", kNotYet, ""},
+    {"checkpoint", "`--report_to tensorboard`", kYes, "event files in `runs/`, read by TensorBoard itself"},
 });
 
 }  // namespace

@@ -20,9 +20,9 @@ struct APUS_API EventScalars {
 };
 
 /// What a record of logging.jsonl says to TensorBoard, under transformers' names: "train/loss",
-/// "train/rewards/margins", and "eval/loss" for what begins with "eval_". Left out are texts, nulls, and what an
-/// evaluation repeats of the training line of its step (the epoch); a record without "global_step/max_steps"
-/// gives no values. Throws: DataError if that is there and no "N/M".
+/// "train/rewards/margins", and "eval/loss" for what begins with "eval_". Left out are texts, nulls, and what
+/// an evaluation repeats of the training line of its step (the epoch); a record without
+/// "global_step/max_steps" gives no values. Throws: DataError if that is there and no "N/M".
 APUS_API EventScalars event_scalars(const nlohmann::ordered_json& record);
 
 /// Where the events of a run begin.
