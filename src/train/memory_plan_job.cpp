@@ -115,8 +115,12 @@ JobPlan plan_job(const JobOptions& given, const PlanContext& context) {
   const JobOptions options = resolved_without_data(given, context.world);
   const nlohmann::json config = config_of(options);
   JobPlan plan = plan_of(options, context, config);
-  plan.input.model = shape_of_config(config, *context.registry, plan.input.dtype);
-  make_trainable(plan.input.model, options);
+  const JsonView view(config, "config.json");
+  const auto type = view.require<std::string>("model_type");
+  const auto model = context.registry->find(type).build(config, {.dtype = plan.input.dtype});
+  plan.input.model = trained_shape(*model, options);
+  plan.input.model.name = type;
+  plan.input.model.attention_heads = view.get_or<int64_t>("num_attention_heads", 0);
   settle(plan, options);
   return plan;
 }

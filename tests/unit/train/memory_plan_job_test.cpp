@@ -99,6 +99,42 @@ TEST_F(MemoryPlanJob, FlagsReachThePlan) {
             input.model.trainable_elements());
 }
 
+TEST_F(MemoryPlanJob, WhatIsFrozenInFullTrainingTakesNoOptimizer) {
+  JobOptions options = main_job();
+  options.task = "sft";
+  options.train_type = "full";
+  options.deepspeed = "zero3";
+  const PlanInput all = plan_job(options, context(8, "")).input;
+  EXPECT_EQ(all.model.trainable_elements(), all.model.elements());
+  options.freeze_parameters = {"model.embed_tokens", "model.layers.0."};
+  const JobPlan part = plan_job(options, context(8, ""));
+  EXPECT_LT(part.input.model.trainable_elements(), all.model.elements() - 152064 * 5120);
+  options.freeze_parameters = {"model.layer.0."};
+  EXPECT_THROW(plan_job(options, context(8, "")), ConfigError);
+}
+
+TEST_F(MemoryPlanJob, PatternsAndWholeModulesOfAnAdapterCount) {
+  JobOptions options = main_job();
+  const int64_t plain = plan_job(options, context(4, "")).input.model.trainable_elements();
+  options.rank_pattern = R"({"down_proj": 8})";
+  const int64_t narrower = plan_job(options, context(4, "")).input.model.trainable_elements();
+  EXPECT_EQ(plain - narrower, 48 * 56 * (13824 + 5120));
+  options.rank_pattern.clear();
+  options.modules_to_save = {"lm_head"};
+  const int64_t with_head = plan_job(options, context(4, "")).input.model.trainable_elements();
+  EXPECT_EQ(with_head - plain, int64_t{152064} * 5120);
+}
+
+TEST_F(MemoryPlanJob, FullDpoHoldsASecondModel) {
+  JobOptions options = main_job();
+  options.train_type = "full";
+  const JobPlan plan = plan_job(options, context(8, "H200"));
+  EXPECT_EQ(plan.input.reference, PlanReference::kSecondModel);
+  EXPECT_EQ(plan.memory.peak().peak[PlanTerm::kReference], 2 * plan.input.model.elements());
+  options.precompute_ref_log_probs = true;
+  EXPECT_EQ(plan_job(options, context(8, "H200")).input.reference, PlanReference::kCached);
+}
+
 TEST_F(MemoryPlanJob, JsonHasEveryTermAndSumsUp) {
   const JobPlan plan = plan_job(main_job(), context(4, "A100-40GB"));
   const nlohmann::ordered_json json = to_json(plan);
