@@ -73,6 +73,24 @@ struct DpoCase {
   nlohmann::json trajectory;
 };
 
+/// The flags of the loss, of which a case has those that are not at their defaults.
+inline void set_loss(const nlohmann::json& numbers, train::JobOptions& options) {
+  const auto set = [&](const char* key, auto& option) {
+    if (numbers.contains(key) && !numbers.at(key).is_null()) numbers.at(key).get_to(option);
+  };
+  const nlohmann::json& loss = numbers.at("loss_type");
+  options.loss_type = loss.is_array() ? loss.get<std::vector<std::string>>()
+                                      : std::vector<std::string>{loss.get<std::string>()};
+  set("loss_weights", options.loss_weights);
+  set("label_smoothing", options.label_smoothing);
+  set("f_divergence_type", options.f_divergence_type);
+  set("discopop_tau", options.discopop_tau);
+  set("precompute_ref_log_probs", options.precompute_ref_log_probs);
+  double alpha = -1;
+  set("ld_alpha", alpha);
+  if (alpha >= 0) options.ld_alpha = alpha;
+}
+
 /// The flags that reproduce a case, writing below `output`.
 inline train::JobOptions case_options(const DpoCase& item, const fs::path& model, const fs::path& output) {
   const nlohmann::json& numbers = item.trajectory.at("hyperparameters");
@@ -98,7 +116,10 @@ inline train::JobOptions case_options(const DpoCase& item, const fs::path& model
   options.weight_decay = numbers.at("weight_decay");
   options.max_grad_norm = numbers.at("max_grad_norm");
   options.beta = numbers.at("beta");
-  options.dpo_reduction = item.is_even() ? "pairs" : "microbatch";
+  set_loss(numbers, options);
+  // TRL takes chosen tokens' mean micro-batch by micro-batch.
+  const bool has_sft = std::ranges::find(options.loss_type, "sft") != options.loss_type.end();
+  options.dpo_reduction = item.is_even() && !has_sft ? "pairs" : "microbatch";
   options.logging_steps = 1;
   options.save_steps = 0;
   options.output_dir = output.string();

@@ -32,10 +32,11 @@ std::vector<fs::path> dpo_cases() {
 /// Why a case cannot run yet, by the support matrix, or nothing.
 std::string missing_feature(const DpoCase& item) {
   const auto& numbers = item.trajectory.at("hyperparameters");
-  const std::string loss = numbers.at("loss_type");
-  const SupportEntry* entry = find_support("loss", loss);
-  if (entry == nullptr || entry->status != Support::kYes) return "loss " + loss;
-  if (numbers.value("label_smoothing", 0.0) != 0.0) return "label_smoothing";
+  const nlohmann::json& losses = numbers.at("loss_type");
+  for (const nlohmann::json& loss : losses.is_array() ? losses : nlohmann::json::array({losses})) {
+    const SupportEntry* entry = find_support("loss", loss.get<std::string>());
+    if (entry == nullptr || entry->status != Support::kYes) return "loss " + loss.get<std::string>();
+  }
   return "";
 }
 
