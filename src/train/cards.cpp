@@ -1,6 +1,7 @@
 #include "apus/train/cards.h"
 
 #include <cctype>
+#include <utility>
 
 #include "apus/base/error.h"
 #include "apus/base/nearest_name.h"
@@ -9,7 +10,6 @@ namespace apus::train {
 namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9;
-constexpr int64_t kMebibyte = int64_t{1} << 20;
 
 /// Lower case, without what people write differently.
 std::string plain(std::string_view name) {
@@ -28,136 +28,62 @@ std::string plain(std::string_view name) {
 // x16 and 5 x16 carry about 25 and 50 GB/s of payload. `sustained` is what large bf16 GEMMs reach: H200
 // measured here (620 to 660 of 989 TF/s at its power cap); the rest from public GEMM benchmarks of cuBLAS,
 // rounded down.
-std::vector<Card> make_cards() {
-  const auto memory = [](int64_t mebibytes) { return mebibytes * kMebibyte; };
+
+/// A card's link to its neighbours.
+struct Link {
+  double gigabytes = 0.0;
+  const char* name = "";
+};
+constexpr Link kNvlink2{150, "NVLink 2"}, kNvlink3{300, "NVLink 3"}, kNvlink4{450, "NVLink 4"};
+constexpr Link kPcie4x8{12.5, "PCIe 4 x8"}, kPcie4{25, "PCIe 4 x16"}, kPcie5{50, "PCIe 5 x16"};
+constexpr Link kNoPeer{20, "PCIe 4 x16 without peer access"};
+
+/// A row of the table: MiB, TF/s in bf16 and fp32, share of the peak, GB/s.
+struct Row {
+  const char* name = "";
+  int64_t mebibytes = 0;
+  double bf16 = 0.0, fp32 = 0.0, sustained = 0.0, bandwidth = 0.0;
+  Link link;
+  std::vector<std::string> aliases = {};
+};
+
+// clang-format off
+std::vector<Row> rows() {
   return {
-      {"A100-40GB",
-       {"A100", "A100-SXM4-40GB", "A100-SXM-40GB"},
-       memory(40960),
-       312 * kTera,
-       19.5 * kTera,
-       0.75,
-       1555 * kGiga,
-       300 * kGiga,
-       "NVLink 3"},
-      {"A100-80GB",
-       {"A100-SXM4-80GB", "A100-SXM-80GB"},
-       memory(81920),
-       312 * kTera,
-       19.5 * kTera,
-       0.75,
-       2039 * kGiga,
-       300 * kGiga,
-       "NVLink 3"},
-      {"A100-PCIe-40GB",
-       {"A100-PCIe"},
-       memory(40960),
-       312 * kTera,
-       19.5 * kTera,
-       0.65,
-       1555 * kGiga,
-       25 * kGiga,
-       "PCIe 4 x16"},
-      {"A100-PCIe-80GB",
-       {},
-       memory(81920),
-       312 * kTera,
-       19.5 * kTera,
-       0.65,
-       1935 * kGiga,
-       25 * kGiga,
-       "PCIe 4 x16"},
-      {"H100-SXM",
-       {"H100", "H100-80GB", "H100-SXM5-80GB", "H100-80GB-HBM3"},
-       memory(81559),
-       989 * kTera,
-       67 * kTera,
-       0.65,
-       3350 * kGiga,
-       450 * kGiga,
-       "NVLink 4"},
-      {"H100-PCIe",
-       {"H100-PCIe-80GB"},
-       memory(81559),
-       756 * kTera,
-       51 * kTera,
-       0.55,
-       2039 * kGiga,
-       50 * kGiga,
-       "PCIe 5 x16"},
-      {"H200",
-       {"H200-SXM", "H200-141GB"},
-       memory(143771),
-       989 * kTera,
-       67 * kTera,
-       0.65,
-       4800 * kGiga,
-       450 * kGiga,
-       "NVLink 4"},
-      {"A10",
-       {"A10-24GB"},
-       memory(23028),
-       125 * kTera,
-       31.2 * kTera,
-       0.6,
-       600 * kGiga,
-       25 * kGiga,
-       "PCIe 4 x16"},
-      {"L4",
-       {"L4-24GB"},
-       memory(23034),
-       121 * kTera,
-       30.3 * kTera,
-       0.5,
-       300 * kGiga,
-       12.5 * kGiga,
-       "PCIe 4 x8"},
-      {"L40S",
-       {"L40S-48GB"},
-       memory(46068),
-       362 * kTera,
-       91.6 * kTera,
-       0.6,
-       864 * kGiga,
-       25 * kGiga,
-       "PCIe 4 x16"},
-      {"RTX-4090",
-       {"4090", "GeForce-RTX-4090"},
-       memory(24564),
-       165 * kTera,
-       82.6 * kTera,
-       0.85,
-       1008 * kGiga,
-       20 * kGiga,
-       "PCIe 4 x16 without peer access"},
-      {"RTX-3090",
-       {"3090", "GeForce-RTX-3090"},
-       memory(24576),
-       71 * kTera,
-       35.6 * kTera,
-       0.85,
-       936 * kGiga,
-       20 * kGiga,
-       "PCIe 4 x16 without peer access"},
-      {"V100-32GB",
-       {"V100", "V100-SXM2-32GB"},
-       memory(32768),
-       0.0,
-       15.7 * kTera,
-       0.85,
-       900 * kGiga,
-       150 * kGiga,
-       "NVLink 2"},
-      {"V100-16GB",
-       {"V100-SXM2-16GB"},
-       memory(16384),
-       0.0,
-       15.7 * kTera,
-       0.85,
-       900 * kGiga,
-       150 * kGiga,
-       "NVLink 2"},
+      {"A100-40GB", 40960, 312, 19.5, 0.75, 1555, kNvlink3, {"A100", "A100-SXM4-40GB", "A100-SXM-40GB"}},
+      {"A100-80GB", 81920, 312, 19.5, 0.75, 2039, kNvlink3, {"A100-SXM4-80GB", "A100-SXM-80GB"}},
+      {"A100-PCIe-40GB", 40960, 312, 19.5, 0.65, 1555, kPcie4, {"A100-PCIe"}},
+      {"A100-PCIe-80GB", 81920, 312, 19.5, 0.65, 1935, kPcie4, {"A100-80GB-PCIe"}},
+      {"H100-SXM", 81559, 989, 67, 0.65, 3350, kNvlink4,
+       {"H100", "H100-80GB", "H100-SXM5-80GB", "H100-80GB-HBM3"}},
+      {"H100-PCIe", 81559, 756, 51, 0.55, 2039, kPcie5, {"H100-PCIe-80GB"}},
+      {"H200", 143771, 989, 67, 0.65, 4800, kNvlink4, {"H200-SXM", "H200-141GB"}},
+      {"A10", 23028, 125, 31.2, 0.6, 600, kPcie4, {"A10-24GB"}},
+      {"L4", 23034, 121, 30.3, 0.5, 300, kPcie4x8, {"L4-24GB"}},
+      {"L40S", 46068, 362, 91.6, 0.6, 864, kPcie4, {"L40S-48GB"}},
+      {"RTX-4090", 24564, 165, 82.6, 0.85, 1008, kNoPeer, {"4090", "GeForce-RTX-4090"}},
+      {"RTX-3090", 24576, 71, 35.6, 0.85, 936, kNoPeer, {"3090", "GeForce-RTX-3090"}},
+      {"V100-32GB", 32768, 0, 15.7, 0.85, 900, kNvlink2, {"V100", "V100-SXM2-32GB"}},
+      {"V100-16GB", 16384, 0, 15.7, 0.85, 900, kNvlink2, {"V100-SXM2-16GB"}},
   };
+}
+// clang-format on
+
+std::vector<Card> make_cards() {
+  std::vector<Card> cards;
+  std::vector<Row> table = rows();
+  for (Row& row : table) {
+    cards.push_back({.name = row.name,
+                     .aliases = std::move(row.aliases),
+                     .memory_bytes = row.mebibytes << 20,
+                     .bf16_flops = row.bf16 * kTera,
+                     .fp32_flops = row.fp32 * kTera,
+                     .sustained = row.sustained,
+                     .memory_bandwidth = row.bandwidth * kGiga,
+                     .link_bandwidth = row.link.gigabytes * kGiga,
+                     .link = row.link.name});
+  }
+  return cards;
 }
 
 }  // namespace
