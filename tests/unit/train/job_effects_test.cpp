@@ -58,7 +58,7 @@ std::string settings_of(const JobOptions& job) {
                            rows.encode.columns.text(), rows.workers});
   }
   const auto packing = packing_options(job, 64);
-  out["packing"] = {packing.packing_length, packing.seed, packing.shuffle};
+  out["packing"] = {job.packing, packing.packing_length, packing.seed, packing.shuffle};
   const TrainerOptions loop = trainer_options(job, {});
   out["loop"] = {loop.num_train_epochs,
                  loop.max_steps,
