@@ -154,7 +154,6 @@ class TrainingJob {
       dpo_ = dpo_options(options_);
       dpo_.reference = engine_->reference();
       say("Reference: " + dpo_.reference.sentence());
-      for (const std::string& note : PreferenceLoss(dpo_.loss).notes()) say(note);
     }
     say(trainable_text(model_, engine_->model().trainable_elements()));
     say_data();
