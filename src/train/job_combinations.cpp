@@ -54,6 +54,10 @@ void check_references(const JobOptions& options) {
       "--ref_adapters none needs --adapters: a new adapter's reference is the base with adapters off anyway");
   APUS_CHECK(!options.reference_free || !options.precompute_ref_log_probs, ConfigError,
              "--precompute_ref_log_probs has nothing to compute with --reference_free true");
+  APUS_CHECK(
+      !options.rope_batch_length || !options.precompute_ref_log_probs, ConfigError,
+      "--precompute_ref_log_probs keeps one number a row, but with --rope_batch_length true it depends on "
+      "the row's micro-batch; leave one of them out");
 }
 
 void check_full(const JobOptions& options) {
