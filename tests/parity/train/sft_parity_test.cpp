@@ -101,6 +101,11 @@ void expect_final(parallel::ShardedModel& engine, const SafetensorsFile& golden,
   double total = 0, outside = 0, worst = 0;
   for (const auto& parameter : engine.gather_masters()) {
     const at::Tensor difference = (parameter.tensor - read_floats(golden.at(key(parameter.name)))).abs();
+    // Attention hardly sees a key's bias: its gradient is rounding noise, and Adam divides noise by noise.
+    if (parameter.name.find("k_proj.") != std::string::npos && parameter.name.ends_with(".bias")) {
+      EXPECT_LE(difference.max().item<double>(), 1e-3) << golden.path() << ": " << parameter.name;
+      continue;
+    }
     total += static_cast<double>(difference.numel());
     outside += difference.gt(tolerance.nearly_all).sum().item<double>();
     worst = std::max(worst, difference.max().item<double>());
@@ -109,10 +114,17 @@ void expect_final(parallel::ShardedModel& engine, const SafetensorsFile& golden,
   EXPECT_LE(worst, tolerance.all) << golden.path();
 }
 
-models::PretrainedModel load_base(const fs::path& folder) {
+models::PretrainedModel load_base(const fs::path& folder, const std::string& name = "base") {
   models::ModelRegistry registry;
   models::register_builtin_models(registry);
-  return models::load_pretrained(cases::require_for_case(folder, "base/config.json").parent_path(), registry);
+  return models::load_pretrained(cases::require_for_case(folder, fs::path(name) / "config.json").parent_path(), registry);
+}
+
+/// The base that a case's adapter names, or else the one called "base".
+models::PretrainedModel load_base_of_adapter(const fs::path& folder) {
+  const nlohmann::json config = load_json_file(folder / "adapter" / "adapter_config.json");
+  const std::string name = config.value("base_model_name_or_path", "base");
+  return load_base(folder, cases::find_for_case(folder, fs::path(name) / "config.json") ? name : "base");
 }
 
 TEST(SftParity, FullFineTuningEqualsTransformers) {
@@ -129,7 +141,7 @@ TEST(SftParity, FullFineTuningEqualsTransformers) {
 TEST(SftParity, LoraTrajectoryEqualsTransformersWithPeft) {
   cases::NotRunCases not_run;
   for (const fs::path& folder : cases_of("lora")) {
-    const auto base = load_base(folder);
+    const auto base = load_base_of_adapter(folder);
     try {
       peft::load_adapter((folder / "adapter").string(), *base.model, "default");
     } catch (const NotSupported& error) {
