@@ -35,6 +35,7 @@ parallel::Recompute planned_recompute(const JobOptions& options, JobModel& model
   const JobPlan plan = plan_job(options,
                                 {.registry = &registry,
                                  .world = context.layout.world,
+                                 .local_world = context.layout.local_world,
                                  .device = PlanDevice::kHost,
                                  .rows = profile_rows(lengths),
                                  .device_bytes = host_share_bytes(context.layout.local_world, mapped)},
