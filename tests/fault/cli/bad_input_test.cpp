@@ -182,8 +182,8 @@ TEST_F(BadInput, MemoryThatRunsOutNamesTheFlags) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers need more address space than any limit that a job would meet";
 #endif
-  // 3 GB of address space, and adapters that take twice as much.
-  const Words limited = {"-c", "ulimit -v 3000000; exec \"$@\"", "sh", apus_program().string()};
+  // 2 GB of address space, and adapters that take thrice as much.
+  const Words limited = {"-c", "ulimit -v 2000000; exec \"$@\"", "sh", apus_program().string()};
   const Words words = with(limited, instead(command(), "--lora_rank", "1000000"));
   const Outcome outcome = Running("/bin/sh", words, job_environment()).wait();
   expect_error(outcome, 1,
