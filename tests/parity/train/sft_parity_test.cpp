@@ -172,7 +172,7 @@ TEST(SftParity, FourRanksUnderZero3EqualTransformersToo) {
 TEST(SftParity, FourRanksWithAShardedBaseEqualPeftToo) {
   for (const fs::path& folder : cases_of("lora")) {
     run_ranks(4, [&](std::shared_ptr<comm::Communicator> dp) {
-      const auto base = load_base(folder);
+      const auto base = load_base_of_adapter(folder);
       try {
         peft::load_adapter((folder / "adapter").string(), *base.model, "default");
       } catch (const NotSupported&) {
