@@ -136,12 +136,15 @@ int64_t GatherWalk::own_bytes(size_t unit) const {
   return placed_.unit_bytes[unit] + (unit > 0 && placed_.tied ? placed_.unit_bytes[0] : 0);
 }
 
-/// What Gloo receives of the next unit while this one runs; the last block stays for the head's backward.
+/// What Gloo receives of the next unit while this one runs. The last block stays for the head's backward, so
+/// nothing is received then; what was received of the head itself may be gone by then or not, a matter of
+/// time alone, so half of it counts.
 int64_t GatherWalk::received(size_t unit, Pass pass) const {
   if (!host_ || ranks_ == 1) return 0;
   const size_t head = placed_.unit_bytes.size() - 1;
-  if (pass != Pass::kBackward) return unit < head ? placed_.unit_bytes[unit + 1] : 0;
-  const bool next = kept_by_ > 1 && unit < head && unit > 0 && (unit > 1 || embeds_);
+  if (unit == head) return placed_.unit_bytes[head] / 2;
+  if (pass != Pass::kBackward) return placed_.unit_bytes[unit + 1];
+  const bool next = kept_by_ > 1 && unit > 0 && (unit > 1 || embeds_);
   return next ? placed_.unit_bytes[unit - 1] : 0;
 }
 
