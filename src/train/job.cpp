@@ -161,8 +161,10 @@ class TrainingJob {
   }
 
   void say_data() {
-    if (!tokenizer_.chat_template_source.empty()) say("Template: " + tokenizer_.chat_template_source);
-    if (!rows_.train->origin().note.empty()) say(rows_.unpacked->origin().note);
+    const bool has_template = rows_.task == data::DataTask::kDpo || rows_.task == data::DataTask::kChat;
+    const bool uses_template = has_template && options_.use_chat_template.value_or(true);
+    if (uses_template && !tokenizer_.chat_template_source.empty())
+      say("Template: " + tokenizer_.chat_template_source);
     say(rows_.all.first_row(*tokenizer_.tokenizer));
     if (rows_.packing) say(packing_text(*rows_.packing, options_));
     say(balance_text(options_, world().size()));

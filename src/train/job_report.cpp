@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "apus/base/json.h"
 #include "apus/train/curve.h"
 
 namespace apus::train {
@@ -100,6 +101,13 @@ RunReport report_of(const JobEnd& end) {
 RunReport report_of_complete(const fs::path& run_dir, const fs::path& checkpoint, const JobOptions& options,
                              int64_t steps) {
   RunReport report{.steps = steps, .max_steps = steps};
+  const fs::path path = checkpoint / "trainer_state.json";
+  std::error_code absent;
+  if (fs::exists(path, absent)) {
+    const TrainerState state = trainer_state_from_json(load_json_file(path), path.string());
+    report.seconds = state.elapsed_seconds;
+    report.tokens = state.tokens;
+  }
   add_figures(report, run_dir);
   add_places(report, run_dir, checkpoint, options);
   add_next_command(report, checkpoint, options);

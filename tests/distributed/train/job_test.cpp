@@ -215,6 +215,7 @@ TEST_F(Job, TheSameCommandAfterItsEndSaysSo) {
   EXPECT_EQ(second.steps, 6);
   ASSERT_TRUE(second.report);
   EXPECT_TRUE(second.report->last_loss);
+  EXPECT_EQ(second.report->tokens, first.report->tokens);
 }
 
 TEST_F(Job, ARankAboveAMatrixIsWarnedOf) {

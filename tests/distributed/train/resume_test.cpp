@@ -177,7 +177,7 @@ TEST_P(FinishedRun, ALoraFlagThatContradictsTheLoadedAdapterIsRefused) {
     run_job(1, contradicting);
     FAIL() << "did not throw";
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("--lora_rank differs from that of --adapters"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("--lora_rank differs from that of the adapter in "), std::string::npos)
         << error.what();
   }
 }

@@ -28,7 +28,9 @@ class JobModelTest : public ::testing::Test {
 
   /// A trained adapter of rank 4.
   std::string adapter() {
-    return run_job(1, bench_.options({"dpo", "lora"}, "adapter")).last_checkpoint.string();
+    JobOptions options = bench_.options({"dpo", "lora"}, "adapter");
+    options.max_steps = 1;
+    return run_job(1, options).last_checkpoint.string();
   }
 
   JobBench bench_;
