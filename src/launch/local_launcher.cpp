@@ -55,9 +55,10 @@ void check_port(const LaunchOptions& options) {
 
 void say_threads(const LaunchOptions& options, Logger& logger) {
   if (options.nproc_per_node > usable_cpus()) {
-    logger.warning(detail::concat(options.nproc_per_node, " ranks share ", usable_cpus(),
-                                  " CPUs: where they train on the CPU, fewer ranks (--nproc_per_node, NPROC_PER_NODE) "
-                                  "are faster than that many"));
+    logger.warning(
+        detail::concat(options.nproc_per_node, " ranks share ", usable_cpus(),
+                       " CPUs: where they train on the CPU, fewer ranks (--nproc_per_node, NPROC_PER_NODE) "
+                       "are faster than that many"));
   }
   if (options.nproc_per_node == 1 || !options.environment.get_or("OMP_NUM_THREADS", "").empty()) return;
   logger.info(detail::concat("OMP_NUM_THREADS=", threads_per_rank(usable_cpus(), options.nproc_per_node),
