@@ -104,7 +104,8 @@ TEST_F(Job, MergesAtItsEndIfAsked) {
 
 TEST_F(Job, EndsWithTheBestCheckpointIfAsked) {
   auto options = bench_.options({"sft", "full"});
-  // What is trained makes other texts less likely, the more the longer.
+  // At this rate other texts become likelier for two steps, and less likely after that.
+  options.learning_rate = 0.05;
   options.val_dataset = {bench_.put("other.jsonl", "{\"text\": \"0 1 2 3 x y z 1024 why not\"}\n").string()};
   options.lr_scheduler_type = "constant";
   options.eval_steps = 1;
