@@ -123,7 +123,7 @@ DpoObjective::Shares DpoObjective::shares_of(const PairLogProbs& pairs) const {
 std::vector<at::Tensor> DpoObjective::loss_sums(const PairLogProbs& pairs, const at::Tensor& nll) const {
   const Shares share = shares_of(pairs);
   at::Tensor losses = loss_.per_pair(pairs);
-  if (losses.defined()) losses = losses.sum().mul(share.pair).to(at::kFloat);
+  if (losses.defined()) losses = losses.to(at::kDouble).sum().mul(share.pair).to(at::kFloat);
   if (loss_.nll_weight() == 0) return {losses};
   const at::Tensor weighed = nll.mul(loss_.nll_weight() * share.token);
   if (options_.reduction == DpoReduction::kPairs) return {losses, weighed};

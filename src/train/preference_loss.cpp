@@ -1,9 +1,13 @@
 #include "apus/train/preference_loss.h"
 
 #include <ATen/ops/exp.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/log1p.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/softplus.h>
 #include <ATen/ops/sort.h>
 
 #include <algorithm>
@@ -102,10 +106,34 @@ at::Tensor sorted(const at::Tensor& values) {
   return std::get<0>(at::sort(values));
 }
 
-/// KL between the policy's preference and a smoothed label, for two answers.
-at::Tensor exo(const at::Tensor& x, double smoothing) {
-  const at::Tensor chosen = at::sigmoid(x).mul(at::log_sigmoid(x).sub(std::log1p(-smoothing)));
-  return chosen.add(at::sigmoid(x.neg()).mul(at::log_sigmoid(x.neg()).sub(std::log(smoothing))));
+/// beta times a difference of log-ratios, less the margin: what most losses look at.
+struct Logits {
+  at::Tensor operator()(double sign = 1.0) const {
+    const at::Tensor x = difference.mul(sign * beta);
+    return margins.defined() ? x.sub(margins.to(x.device(), x.scalar_type()), sign) : x;
+  }
+
+  at::Tensor difference;
+  double beta;
+  at::Tensor margins;
+};
+
+/// KL between the policy's preference and a smoothed label, for two answers. Each factor has its own product
+/// with beta: their gradients nearly cancel, so that the order of rounding shows, and this is TRL's.
+at::Tensor exo(const Logits& logits, double smoothing) {
+  const at::Tensor chosen = at::sigmoid(logits());
+  const at::Tensor log_chosen = at::log_sigmoid(logits());
+  const at::Tensor rejected = at::sigmoid(logits(-1.0));
+  const at::Tensor log_rejected = at::log_sigmoid(logits(-1.0));
+  const at::Tensor epsilon = at::scalar_tensor(smoothing, chosen.options());
+  const at::Tensor first = chosen.mul(log_chosen.sub(at::log1p(epsilon.neg())));
+  return first.add(rejected.mul(log_rejected.sub(at::log(epsilon))));
+}
+
+at::Tensor robust(const Logits& logits, double smoothing) {
+  const at::Tensor clean = at::log_sigmoid(logits()).mul(smoothing - 1.0);
+  const at::Tensor flipped = at::log_sigmoid(logits(-1.0)).mul(-smoothing);
+  return clean.sub(flipped).div(1.0 - 2.0 * smoothing);
 }
 
 /// Blend of the logistic and the exponential loss. The exponential joins the sigmoid that multiplies it,
@@ -119,22 +147,42 @@ at::Tensor squared(const at::Tensor& values) {
   return values.mul(values);
 }
 
-at::Tensor lengths(const at::Tensor& tokens) {
-  return tokens.to(at::kDouble).clamp_min(1.0);
+/// Values as the formulas read them: fp32 or fp64.
+at::Tensor full(const at::Tensor& values) {
+  return values.scalar_type() == at::kDouble ? values : values.to(at::kFloat);
 }
 
-/// What the formulas read, in fp64.
-struct Doubles {
-  explicit Doubles(const PairLogProbs& pairs)
-      : policy_c(pairs.policy_chosen.to(at::kDouble)),
-        policy_r(pairs.policy_rejected.to(at::kDouble)),
-        reference_c(pairs.reference_chosen.to(at::kDouble)),
-        reference_r(pairs.reference_rejected.to(at::kDouble)),
+at::Tensor per_token(const at::Tensor& values, const at::Tensor& tokens) {
+  return values.div(tokens.to(values.scalar_type()).clamp_min(1.0));
+}
+
+/// What the formulas read.
+struct LogRatios {
+  explicit LogRatios(const PairLogProbs& pairs)
+      : policy_c(full(pairs.policy_chosen)),
+        policy_r(full(pairs.policy_rejected)),
+        reference_c(full(pairs.reference_chosen)),
+        reference_r(full(pairs.reference_rejected)),
         c(policy_c.sub(reference_c)),
         r(policy_r.sub(reference_r)) {}
 
   at::Tensor policy_c, policy_r, reference_c, reference_r, c, r;
 };
+
+/// What TRL 0.24 makes of the log-ratios, in its order.
+at::Tensor legacy_difference(const LogRatios& all, const PreferenceLossOptions& options) {
+  if (options.f_divergence == FDivergence::kAlphaDivergence) {
+    constexpr double kLargest = 88.7228;  // of fp32, as TRL rounds it
+    const double alpha = options.f_alpha.value_or(1.0);
+    const auto power = [&](const at::Tensor& log_ratio) {
+      return at::exp(log_ratio.mul(-alpha).clamp_max(kLargest));
+    };
+    return power(all.r).sub(power(all.c)).div(alpha);
+  }
+  const at::Tensor ratios = all.policy_c.sub(all.policy_r).sub(all.reference_c.sub(all.reference_r));
+  if (options.f_divergence != FDivergence::kJsDivergence) return ratios;
+  return ratios.sub(at::softplus(all.c).sub(at::softplus(all.r)));
+}
 
 }  // namespace
 
@@ -261,11 +309,10 @@ std::vector<std::string> PreferenceLoss::notes() const {
 
 PairLogProbs PreferenceLoss::normalised(PairLogProbs pairs) const {
   if (!is_legacy() || !has(Type::kIpo)) return pairs;
-  const at::Tensor chosen = lengths(pairs.chosen_tokens), rejected = lengths(pairs.rejected_tokens);
-  pairs.policy_chosen = pairs.policy_chosen.to(at::kDouble).div(chosen);
-  pairs.policy_rejected = pairs.policy_rejected.to(at::kDouble).div(rejected);
-  pairs.reference_chosen = pairs.reference_chosen.to(at::kDouble).div(chosen);
-  pairs.reference_rejected = pairs.reference_rejected.to(at::kDouble).div(rejected);
+  pairs.policy_chosen = per_token(full(pairs.policy_chosen), pairs.chosen_tokens);
+  pairs.policy_rejected = per_token(full(pairs.policy_rejected), pairs.rejected_tokens);
+  pairs.reference_chosen = per_token(full(pairs.reference_chosen), pairs.chosen_tokens);
+  pairs.reference_rejected = per_token(full(pairs.reference_rejected), pairs.rejected_tokens);
   return pairs;
 }
 
@@ -277,27 +324,30 @@ PairRewards PreferenceLoss::rewards(const PairLogProbs& pairs) const {
     for (const PreferenceTerm& each : options_.terms) weights += each.weight;
     scale *= weights;
   }
-  const Doubles all(seen);
-  return {all.c.detach().mul(scale), all.r.detach().mul(scale)};
+  const auto reward = [&](const at::Tensor& policy, const at::Tensor& reference) {
+    return policy.detach().to(at::kDouble).sub(reference.to(at::kDouble)).mul(scale);
+  };
+  return {reward(seen.policy_chosen, seen.reference_chosen),
+          reward(seen.policy_rejected, seen.reference_rejected)};
 }
 
 at::Tensor PreferenceLoss::score(const at::Tensor& log_ratio) const {
-  // Beyond this exp() has no value in fp64; TRL has 80, the bound of fp32, in the alpha-divergence alone.
-  constexpr double kLargest = 700.0, kLargestAlpha = 80.0;
+  // Beyond these exp() has no value; TRL has 80 in the alpha-divergence, and nothing elsewhere.
+  const double largest = log_ratio.scalar_type() == at::kDouble ? 700.0 : 88.0;
+  constexpr double kLargestAlpha = 80.0;
   switch (options_.f_divergence) {
     case FDivergence::kReverseKl:
       return log_ratio;
     case FDivergence::kForwardKl:
-      return at::exp(log_ratio.neg().clamp_max(kLargest)).neg().add(1.0);
+      return at::exp(log_ratio.neg().clamp_max(largest)).neg().add(1.0);
     case FDivergence::kJsDivergence:
       return at::log_sigmoid(log_ratio).add(std::numbers::ln2);
     case FDivergence::kAlphaDivergence:
       break;
   }
-  // TRL 0.24 writes (1 - u^-a) / a, TRL 1.16 (u^(a - 1) - 1) / (a - 1): the same with a - 1 for -a.
-  const double power = is_legacy() ? -options_.f_alpha.value_or(1.0) : options_.f_alpha.value_or(0.5) - 1.0;
+  const double power = options_.f_alpha.value_or(0.5) - 1.0;
   if (std::abs(power) < 1e-6) return log_ratio;
-  return at::exp(log_ratio.mul(power).clamp_max(kLargestAlpha)).sub(1.0).div(power);
+  return at::exp(log_ratio.mul(power).clamp_max(kLargestAlpha)).sub(1.0).mul(1.0 / power);
 }
 
 at::Tensor PreferenceLoss::per_pair(const PairLogProbs& pairs) const {
@@ -312,39 +362,32 @@ at::Tensor PreferenceLoss::per_pair(const PairLogProbs& pairs) const {
 }
 
 at::Tensor PreferenceLoss::term(PreferenceLossType type, const PairLogProbs& pairs) const {
-  const Doubles all(pairs);
+  const LogRatios all(pairs);
   const double beta = options_.beta;
   const double smoothing = options_.label_smoothing;
   const auto log_sigmoid = [](const at::Tensor& x) { return at::log_sigmoid(x); };
-  /// beta times the difference, less the margin: what most losses look at.
-  const auto logits = [&](const at::Tensor& difference) {
-    const at::Tensor x = difference.mul(beta);
-    return pairs.margins.defined() ? x.sub(pairs.margins.to(x.device(), at::kDouble)) : x;
+  const auto difference = [&] {
+    return is_legacy() ? legacy_difference(all, options_) : score(all.c).sub(score(all.r));
   };
-  const auto difference = [&] { return logits(score(all.c).sub(score(all.r))); };
-  const auto per_token = [&] {
-    return score(all.c)
-        .div(lengths(pairs.chosen_tokens))
-        .sub(score(all.r).div(lengths(pairs.rejected_tokens)));
+  const auto difference_per_token = [&] {
+    return per_token(score(all.c), pairs.chosen_tokens).sub(per_token(score(all.r), pairs.rejected_tokens));
   };
+  const auto logits = [&] { return Logits{difference(), beta, pairs.margins}; };
   switch (type) {
     case Type::kSigmoid:
-      return smoothed(difference(), is_legacy() ? smoothing : 0.0);
+      return smoothed(logits()(), is_legacy() ? smoothing : 0.0);
     case Type::kHinge:
-      return at::relu(difference().neg().add(1.0));
+      return at::relu(logits()().neg().add(1.0));
     case Type::kIpo:  // TRL 0.24: normalised() has divided already
-      return squared((is_legacy() ? score(all.c).sub(score(all.r)) : per_token()).sub(0.5 / beta));
+      return squared((is_legacy() ? difference() : difference_per_token()).sub(0.5 / beta));
     case Type::kExoPair:
-      return exo(difference(), smoothing > 0 ? smoothing : 1e-3);
-    case Type::kRobust: {
-      const at::Tensor x = difference();
-      const at::Tensor flipped = log_sigmoid(x.neg()).mul(smoothing);
-      return log_sigmoid(x).mul(smoothing - 1.0).add(flipped).div(1.0 - 2.0 * smoothing);
-    }
+      return exo(logits(), smoothing > 0 ? smoothing : 1e-3);
+    case Type::kRobust:
+      return robust(logits(), smoothing);
     case Type::kDiscopop:
-      return discopop(difference(), options_.discopop_tau);
+      return discopop(logits()(), options_.discopop_tau);
     case Type::kSigmoidNorm:
-      return log_sigmoid(logits(per_token())).neg();
+      return log_sigmoid(Logits{difference_per_token(), beta, pairs.margins}()).neg();
     case Type::kNcaPair:
       return log_sigmoid(all.c.mul(beta))
           .neg()

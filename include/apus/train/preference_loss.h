@@ -101,8 +101,9 @@ struct APUS_API PairRewards {
 /// Maths:   with c, r = policy - reference of the chosen and the rejected answer, put through the
 /// f-divergence,
 ///          d = c - r: sigmoid is -log sigmoid(beta d - margin); the others in docs/design/dpo.md.
-/// Dtypes:  any floating inputs; computed in fp64, so that extreme log-probabilities give no NaN where the
-///          value is finite; the results are fp64, the gradients in the inputs' dtype.
+/// Dtypes:  fp64 inputs are computed in fp64, others in fp32 and in TRL's order, so that differences which
+///          nearly cancel round as they do there; out = that dtype, gradients in the inputs'. Exponents are
+///          bounded, so that extreme log-probabilities give no NaN where the value is finite.
 /// Source:  TRL 1.16.0 and 0.24.0, DPOTrainer; margins: Amini et al. 2024 (ODPO), equation 7.
 class APUS_API PreferenceLoss final {
  public:

@@ -20,12 +20,12 @@ constexpr std::array kAll = {Type::kSigmoid,  Type::kHinge,       Type::kIpo,   
                              Type::kAot,      Type::kAotUnpaired, Type::kApoZero, Type::kApoDown,
                              Type::kDiscopop, Type::kSigmoidNorm};
 
-/// Two pairs; the reference is 0, so that c and r are the policy's own.
-PairLogProbs pairs_of(std::vector<float> chosen, std::vector<float> rejected) {
-  const auto count = static_cast<int64_t>(chosen.size());
-  const at::Tensor zeros = at::tensor(std::vector<float>(static_cast<size_t>(count), 0.0F));
-  return {.policy_chosen = at::tensor(chosen).requires_grad_(true),
-          .policy_rejected = at::tensor(rejected).requires_grad_(true),
+/// The reference is 0, so that c and r are the policy's own.
+PairLogProbs pairs_of(const std::vector<double>& chosen, const std::vector<double>& rejected,
+                      at::ScalarType dtype = at::kDouble) {
+  const at::Tensor zeros = at::tensor(std::vector<double>(chosen.size(), 0.0)).to(dtype);
+  return {.policy_chosen = at::tensor(chosen).to(dtype).requires_grad_(true),
+          .policy_rejected = at::tensor(rejected).to(dtype).requires_grad_(true),
           .reference_chosen = zeros,
           .reference_rejected = zeros,
           .chosen_tokens = zeros.add(4),
@@ -99,24 +99,55 @@ TEST(PreferenceLoss, MarginsWithoutEffectAreNamed) {
   EXPECT_TRUE(PreferenceLoss(only(Type::kRobust)).losses_without_margin().empty());
 }
 
+/// All losses with all divergences they take, for log-ratios of `size`.
+void expect_no_nan(double size, at::ScalarType dtype) {
+  for (const Type type : kAll) {
+    for (const FDivergence divergence : {FDivergence::kReverseKl, FDivergence::kForwardKl,
+                                         FDivergence::kJsDivergence, FDivergence::kAlphaDivergence}) {
+      PreferenceLossOptions options = only(type);
+      options.f_divergence = divergence;
+      if (!refusal(options).empty()) continue;
+      const PairLogProbs pairs = pairs_of({-size, size, 0, size}, {size, -size, -size, size}, dtype);
+      const at::Tensor loss = PreferenceLoss(options).per_pair(pairs);
+      const std::string what = loss_name(type, LossVariant::kCurrent) + " at " + std::to_string(size);
+      EXPECT_EQ(loss.scalar_type(), dtype) << what;
+      EXPECT_FALSE(loss.isnan().any().item<bool>()) << what;
+      loss.sum().backward();
+      EXPECT_FALSE(pairs.policy_chosen.grad().isnan().any().item<bool>()) << what;
+      EXPECT_FALSE(pairs.policy_rejected.grad().isnan().any().item<bool>()) << what;
+    }
+  }
+}
+
 TEST(PreferenceLoss, ExtremeLogProbabilitiesGiveNoNaN) {
   for (const double size : {1e3, 1e5, 1e9}) {
-    const auto far = static_cast<float>(size);
-    for (const Type type : kAll) {
-      for (const FDivergence divergence : {FDivergence::kReverseKl, FDivergence::kForwardKl,
-                                           FDivergence::kJsDivergence, FDivergence::kAlphaDivergence}) {
-        PreferenceLossOptions options = only(type);
-        options.f_divergence = divergence;
-        if (!refusal(options).empty()) continue;
-        const PairLogProbs pairs = pairs_of({-far, far, 0, far}, {far, -far, -far, far});
-        const at::Tensor loss = PreferenceLoss(options).per_pair(pairs);
-        const std::string what = loss_name(type, LossVariant::kCurrent) + " at " + std::to_string(far);
-        EXPECT_FALSE(loss.isnan().any().item<bool>()) << what;
-        loss.sum().backward();
-        EXPECT_FALSE(pairs.policy_chosen.grad().isnan().any().item<bool>()) << what;
-        EXPECT_FALSE(pairs.policy_rejected.grad().isnan().any().item<bool>()) << what;
-      }
-    }
+    expect_no_nan(size, at::kDouble);
+    expect_no_nan(size, at::kFloat);
+  }
+}
+
+TEST(PreferenceLoss, Fp32RoundsInTheOrderOfTheVariant) {
+  // 1e8 + 6 and 1e8 + 10 are rounded to multiples of 8: TRL 1.16 takes policy - reference first, which is
+  // exact here, TRL 0.24 chosen - rejected.
+  PairLogProbs pairs = pairs_of({1e8}, {-8.0}, at::kFloat);
+  pairs.reference_chosen = at::tensor(std::vector<float>{1e8F - 8});
+  pairs.reference_rejected = at::tensor(std::vector<float>{-4.0F});
+  PreferenceLossOptions options{.terms = {{Type::kHinge}}, .beta = 0.0625};
+  EXPECT_EQ(value(options, pairs), 1 - 0.0625 * (8.0 + 4.0));
+  options.variant = LossVariant::kTrl024;
+  const float legacy = (1e8F - -8.0F) - ((1e8F - 8.0F) - -4.0F);
+  EXPECT_EQ(value(options, pairs), std::max(0.0, 1 - 0.0625 * legacy));
+  EXPECT_NE(legacy, 12.0F);
+}
+
+TEST(PreferenceLoss, Trl024BoundsTheExponentOfItsAlphaDivergence) {
+  PreferenceLossOptions options{.terms = {{Type::kHinge}},
+                                .variant = LossVariant::kTrl024,
+                                .f_divergence = FDivergence::kAlphaDivergence};
+  for (const double ratio : {-85.0, -200.0}) {
+    const PairLogProbs pairs = pairs_of({ratio}, {0.0});
+    const double wanted = 1 - 0.1 * (1 - std::exp(std::min(-ratio, 88.7228)));
+    EXPECT_NEAR(value(options, pairs), wanted, 1e-12 * wanted) << ratio;
   }
 }
 
