@@ -113,7 +113,7 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
     {"loss", "several losses, `--loss_weights`", kYes, "a weighted sum"},
     {"loss", "`--loss_variant` current, trl0.24", kYes, "formulas and names of TRL 1.16 and 0.24"},
     {"loss", "`--f_divergence_type`", kYes, "reverse_kl, forward_kl, js_divergence, alpha_divergence"},
-    {"loss", "`--rpo_alpha`, `--ld_alpha`, `--discopop_tau`", kYes, ""},
+    {"loss", "`--rpo_alpha`, `--ld_alpha`, `--discopop_tau`", kYes, "`--ld_alpha` not with trl0.24"},
     {"loss", "token cross-entropy", kYes, "SFT and pre-training"},
 
     {"reference", "adapter_off", kYes, "the base; default of a new adapter"},
@@ -170,7 +170,7 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
     {"checkpoint", "adapters as PEFT reads and writes them", kYes, ""},
     {"checkpoint", "resume by the same command", kYes, "the same bits, same number of ranks"},
     {"checkpoint", "resume on another number of ranks", kNotYet, ""},
-    {"checkpoint", "model folders in Hugging Face layout", kYes, "read; written by the library"},
+    {"checkpoint", "model folders in Hugging Face layout", kYes, "read; written by full training and `apus merge`"},
     {"checkpoint", "`--load_best_model_at_end`, `--metric_for_best_model`", kYes, ""},
     {"checkpoint", "`--resume_only_model`", kYes, ""},
     {"checkpoint", "`--report_to tensorboard`", kYes, "event files in `runs/`, read by TensorBoard itself"},
