@@ -42,19 +42,26 @@ struct DpoCase {
 
   bool has_rows() const { return fs::exists(folder / "train.jsonl"); }
 
+  /// Its own rows, else those of a sibling of the same max_length, preferably "standard".
   fs::path train_file() const {
     if (has_rows()) return folder / "train.jsonl";
-    for (const auto& entry : fs::directory_iterator(folder.parent_path())) {
-      const fs::path sibling = entry.path();
-      if (fs::exists(sibling / "train.jsonl") && fs::exists(sibling / "trajectory.json") &&
-          load_json_file(sibling / "trajectory.json").at("max_length") == trajectory.at("max_length")) {
-        return sibling / "train.jsonl";
-      }
-    }
+    const auto fits = [&](const fs::path& sibling) {
+      return fs::exists(sibling / "train.jsonl") && fs::exists(sibling / "trajectory.json") &&
+             load_json_file(sibling / "trajectory.json").at("max_length") == trajectory.at("max_length");
+    };
+    if (fits(folder.parent_path() / "standard")) return folder.parent_path() / "standard" / "train.jsonl";
+    for (const auto& entry : fs::directory_iterator(folder.parent_path()))
+      if (fits(entry.path())) return entry.path() / "train.jsonl";
     return cases::require_for_case(folder, "standard/train.jsonl");
   }
 
   bool keeps_adapter_off() const { return trajectory.at("reference").get<std::string>() == "adapter off"; }
+
+  /// PEFT trains the base's own biases, so that its "adapter off" is another reference at each step.
+  bool has_moving_reference() const {
+    const fs::path adapter = cases::require_for_case(folder, "adapter/adapter_config.json");
+    return keeps_adapter_off() && load_json_file(adapter).value("bias", "none") != "none";
+  }
 
   /// True where all micro-batches have one size, so that TRL's mean of means is the mean over pairs.
   bool is_even() const {
@@ -67,6 +74,14 @@ struct DpoCase {
       if (step.size() != trajectory.at("rows_per_micro_batch")[0].size()) return false;
     }
     return true;
+  }
+
+  /// True where TRL's loss is the mean over a step's pairs, however they are cut into micro-batches: `sft`
+  /// takes chosen tokens' mean micro-batch by micro-batch, and the aot losses sort within one.
+  bool is_mean_over_pairs() const {
+    const nlohmann::json& loss = trajectory.at("hyperparameters").at("loss_type");
+    const std::string names = loss.dump();
+    return is_even() && names.find("\"sft\"") == std::string::npos && names.find("\"aot") == std::string::npos;
   }
 
   fs::path folder;
@@ -117,9 +132,7 @@ inline train::JobOptions case_options(const DpoCase& item, const fs::path& model
   options.max_grad_norm = numbers.at("max_grad_norm");
   options.beta = numbers.at("beta");
   set_loss(numbers, options);
-  // TRL takes chosen tokens' mean micro-batch by micro-batch.
-  const bool has_sft = std::ranges::find(options.loss_type, "sft") != options.loss_type.end();
-  options.dpo_reduction = item.is_even() && !has_sft ? "pairs" : "microbatch";
+  options.dpo_reduction = item.is_mean_over_pairs() ? "pairs" : "microbatch";
   options.logging_steps = 1;
   options.save_steps = 0;
   options.output_dir = output.string();

@@ -33,8 +33,8 @@ bool has_rows(const fs::path& folder) {
   return fs::exists(folder / "rows.json") && fs::exists(folder / "train.jsonl");
 }
 
-/// The folder whose rows a run takes: its own, else that of a sibling made with the same max_length, else the
-/// committed one.
+/// The folder whose rows a run takes: its own, else that of a sibling made with the same max_length
+/// (preferably "standard"), else the committed one.
 fs::path rows_folder(const fs::path& run) {
   if (has_rows(run)) return run;
   const auto wanted = load_json_file(run / "trajectory.json").at("max_length");
@@ -43,6 +43,7 @@ fs::path rows_folder(const fs::path& run) {
     if (entry.is_directory() && has_rows(entry.path()) &&
         load_json_file(entry.path() / "rows.json").at("max_length") == wanted)
       fitting.insert(entry.path());
+  if (fitting.contains(run.parent_path() / "standard")) return run.parent_path() / "standard";
   return fitting.empty() ? cases::committed_cases_root() / "dpo/standard" : *fitting.begin();
 }
 
