@@ -39,11 +39,11 @@ nlohmann::ordered_json as_json(const std::optional<T>& value) {
 JobOptions resolve_job(JobOptions options, int world) {
   if (options.task.empty()) options.task = "dpo";
   check_job(options);
+  const std::string dtype = dtype_word(options);
+  if (!dtype.empty()) options.torch_dtype = dtype;
   refuse_unbuilt(options);
   if (!options.columns.empty()) data::ColumnMap::parse(options.columns);
   if (options.packing) options.padding_free = true;  // rows in a pack lie end to end
-  const std::string dtype = dtype_word(options);
-  if (!dtype.empty()) options.torch_dtype = dtype;
   if (options.base_dtype && !options.torch_dtype) options.torch_dtype = options.base_dtype;
   if (!options.gradient_accumulation_steps) {
     const int64_t rows = options.per_device_train_batch_size * world;

@@ -194,6 +194,11 @@ TEST(JobOptions, WhatATaskHasNoUseForIsRefused) {
          o.base_dtype = "bfloat16";
          o.torch_dtype = "float32";
        }},
+      {"--base_dtype bfloat16",
+       [](auto& o) {
+         o.base_dtype = "bfloat16";
+         o.bf16 = false;
+       }},
       {"--rlhf_type kto", [](auto& o) { o.rlhf_type = "kto"; }},
       {"--loss_type: unknown", [](auto& o) { o.loss_type = {"sigmoyd"}; }},
   };
