@@ -131,8 +131,9 @@ DpoRow DpoEncoder::encode(const DpoExample& example, RowNotes& notes) const {
 }
 
 DpoRow DpoEncoder::encode_raw(const DpoExample& example) const {
-  const char* why =
-      rule_ == StringRule::kRawForLackOfOne ? "the tokenizer has none" : "use_chat_template is false";
+  const char* why = rule_ == StringRule::kRawForLackOfOne
+                        ? "the tokenizer has none (--template chatml names one)"
+                        : "use_chat_template is false";
   if (example.is_conversation())
     refuse_row("no_template", "message lists need a chat template",
                std::string(why) + "; give plain strings");

@@ -197,7 +197,9 @@ SftRow SftEncoder::State::encode_chat(const Conversation& conversation, RowNotes
 SftRow SftEncoder::State::encode_tokens(Conversation& conversation, RowNotes& notes) const {
   if (conversation.text) return encode_text(*conversation.text, 1.0f);
   if (options.task == SftTask::kPretrain) return encode_pretrain(conversation);
-  if (!chat) refuse_row("no_template", "conversations need a chat template", "the tokenizer has none");
+  if (!chat)
+    refuse_row("no_template", "conversations need a chat template",
+               "the tokenizer has none; name one with --template, such as --template chatml");
   if (options.system) set_system(conversation, *options.system);
   return encode_chat(conversation, notes);
 }

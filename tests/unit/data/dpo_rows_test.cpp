@@ -88,11 +88,12 @@ TEST(DpoEncoder, RefusesWhatNeedsATemplateWhereThereIsNone) {
   TokenizerFolder plain = tokenizer();
   plain.chat_template.reset();
   const DpoEncoder encoder(plain, {});
-  EXPECT_NE(message_of<RowRefused>([&] {
-              encoder.encode_line(R"({"prompt": [{"role": "user", "content": "q"}],
+  EXPECT_NE(
+      message_of<RowRefused>([&] {
+        encoder.encode_line(R"({"prompt": [{"role": "user", "content": "q"}],
                   "chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": "b"}]})");
-            }).find("message lists need a chat template: the tokenizer has none"),
-            std::string::npos);
+      }).find("message lists need a chat template: the tokenizer has none (--template chatml names one)"),
+      std::string::npos);
   EXPECT_THROW(encoder.encode_line(R"({"prompt": "p", "chosen": "a", "rejected": "b", "system": "s"})"),
                RowRefused);
   EXPECT_NE(message_of<ConfigError>([&] { DpoEncoder(plain, {.system = "s"}); }).find("--system"),

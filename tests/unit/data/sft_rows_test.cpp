@@ -180,6 +180,13 @@ TEST(SftEncoder, LossScaleChoosesWhatTheRowDoesNotSay) {
             std::string::npos);
 }
 
+TEST(SftEncoder, NamesTheFlagThatGivesABaseModelATemplate) {
+  EXPECT_NE(message_of<RowRefused>([] {
+              SftEncoder(folder_with({}), {}).encode_line(kTwoTurns);
+            }).find("--template chatml"),
+            std::string::npos);
+}
+
 TEST(SftEncoder, RefusesRowsByCode) {
   EXPECT_EQ(code_of(SftEncoder(folder_with({}), {}), kTwoTurns), "no_template");
   EXPECT_EQ(code_of(SftEncoder(folder_with(kPlain), {}), "{"), "bad_json");
