@@ -92,6 +92,9 @@ class TrainingJob {
     std::string text;
     comm::run_agreed(world(), "choosing the output directory", [&] {
       if (!is_first()) return;
+      std::error_code absent;
+      APUS_CHECK(options_.add_version || !fs::equivalent(options_.output_dir, options_.model, absent), ConfigError,
+                 "--output_dir ", options_.output_dir, " is the folder of --model; choose another one");
       decision_ = decide_run(args_,
                              {.output_dir = options_.output_dir,
                               .add_version = options_.add_version,
@@ -102,6 +105,7 @@ class TrainingJob {
       if (!decision_.was_complete) {
         lock_.emplace(decision_.run_dir);
         open_run(decision_, args_);
+        if (decision_.checkpoint) tidy_checkpoints(decision_.run_dir, tidy_options());
       }
       text = nlohmann::json{{"run_dir", decision_.run_dir.string()},
                             {"checkpoint", decision_.checkpoint.value_or("").string()},
@@ -280,6 +284,10 @@ class TrainingJob {
     }
     last_saved_ = comm::broadcast_text(world(), kept);
     if (last_saved_.empty()) save(state);
+    if (is_first()) {
+      context_.logger->warning(detail::concat("nothing was left to train: ", decision_.checkpoint->string(),
+                                              " has all ", state.global_step, " steps"));
+    }
   }
 
   /// Links, the merged model, the table; only then the run counts as finished, so that what fails is done

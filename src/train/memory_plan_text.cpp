@@ -205,8 +205,6 @@ std::string to_text(const std::vector<RankedPlan>& plans, const JobPlan& plan, i
   const auto fitting = std::ranges::count_if(plans, [](const RankedPlan& ranked) { return ranked.fits; });
   text += detail::concat(fitting, " of ", plans.size(), " ways fit ", ranks_text(plan), "; ",
                          std::min<int64_t>(rows, static_cast<int64_t>(plans.size())), " are shown");
-  if (!plan.card) return text;
-  for (const std::string& line : step_time_assumptions(*plan.card, plan.cluster)) text += "\n  " + line;
   return text;
 }
 

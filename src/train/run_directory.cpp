@@ -244,7 +244,12 @@ RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOpt
   }
   if (options.resume == "auto" && looks_back) {
     const Version& newest = earlier.front();
-    if (newest.finished && !options.overwrite && differences(newest.args, now).empty()) {
+    const auto began = newest.args.value("resume_from_checkpoint", std::string("auto"));
+    const bool is_same = differences(newest.args, now).empty();
+    if (newest.finished && is_same && names_folder(began)) {
+      // Its weights come from another job: not what this command asks for.
+      decision.differences = {detail::concat("resume_from_checkpoint: was ", began, ", is auto")};
+    } else if (newest.finished && !options.overwrite && is_same) {
       decision.run_dir = newest.path;
       decision.was_complete = true;
       return decision;

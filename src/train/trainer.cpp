@@ -75,6 +75,9 @@ std::unique_ptr<Trainer::Run> Trainer::begin(std::shared_ptr<const data::Dataset
   if (ObjectiveMemory* memory = objective_->memory(); memory && !state.objective.empty())
     memory->load(state.objective);
   state.max_steps = options_.max_steps > 0 ? options_.max_steps : plan.total_steps(options_.num_train_epochs);
+  APUS_CHECK(state.global_step <= state.max_steps, ConfigError, "the checkpoint is at step ", state.global_step,
+             ", beyond the ", state.max_steps, " steps of this run (--max_steps, else --num_train_epochs): raise them, "
+             "or take its weights alone with --resume_only_model true");
   std::unique_ptr<Run> whole(new Run{.held_out = std::move(held_out),
                                      .state = std::move(state),
                                      .plan = plan,

@@ -75,14 +75,11 @@ std::pair<int64_t, int64_t> sum_of(const Counts& counts, comm::OpKind kind) {
 
 /// The exchanges that every step makes besides the strategy's own.
 Counts exchanges(Job job) {
-  const int64_t metrics = is_dpo(job) ? 6 : 0;
+  const int64_t metrics = is_dpo(job) ? 6 : 1;  // rewards and log-probabilities; token_acc
   Counts counts;
-  ++counts[{comm::OpKind::kAllReduce, 4 * 8}];  // weight, tokens, status, stop
-  ++counts[{comm::OpKind::kAllReduce, 8}];      // squared norm
-  if (metrics == 0)
-    ++counts[{comm::OpKind::kAllReduce, 8}];  // loss
-  else
-    ++counts[{comm::OpKind::kAllReduce, 8 * (1 + metrics)}];  // loss and metrics
+  ++counts[{comm::OpKind::kAllReduce, 4 * 8}];              // weight, tokens, status, stop
+  ++counts[{comm::OpKind::kAllReduce, 8}];                  // squared norm
+  ++counts[{comm::OpKind::kAllReduce, 8 * (1 + metrics)}];  // loss and metrics
   return counts;
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 namespace apus::cli {
 namespace {
@@ -28,6 +29,18 @@ TEST(SignalsDeathTest, AnotherSignalCountsAsTheSecond) {
     ::raise(SIGTERM);
   };
   EXPECT_EXIT(both(), testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(SignalsDeathTest, AClosedTerminalCountsUnlessItIsIgnored) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto closed = [](bool ignored) {
+    ::signal(SIGHUP, ignored ? SIG_IGN : SIG_DFL);
+    const SignalFlags& flags = watch_signals();
+    ::raise(SIGHUP);
+    ::_exit(flags.signal == SIGHUP ? 3 : 4);
+  };
+  EXPECT_EXIT(closed(false), testing::ExitedWithCode(3), "");
+  EXPECT_EXIT(closed(true), testing::ExitedWithCode(4), "");
 }
 
 }  // namespace

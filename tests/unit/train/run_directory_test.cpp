@@ -143,6 +143,18 @@ TEST_F(RunDirectoryTest, ANamedCheckpointStartsANewVersionAndIsThenGoneOnWith) {
   EXPECT_EQ(again.step, 4);
 }
 
+TEST_F(RunDirectoryTest, AFinishedRunFromANamedCheckpointIsNotWhatThePlainCommandAsksFor) {
+  args_["resume_from_checkpoint"] = "other/checkpoint-6";
+  const fs::path run = start(args_);
+  finish_run(run, 8);
+  args_["resume_from_checkpoint"] = "auto";
+  const RunDecision decision = decide(args_);
+  EXPECT_FALSE(decision.was_complete);
+  EXPECT_NE(decision.run_dir, run);
+  ASSERT_EQ(decision.differences.size(), 1u);
+  EXPECT_NE(decision.differences[0].find("other/checkpoint-6"), std::string::npos);
+}
+
 TEST_F(RunDirectoryTest, ResumeNoneAlwaysStartsAnew) {
   start(args_);
   EXPECT_TRUE(decide(args_, "none").run_dir.filename().string().starts_with("v1-"));

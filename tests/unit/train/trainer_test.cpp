@@ -91,6 +91,13 @@ TEST(TrainerCallbacks, OneMayEndTheRunWhichThenGoesOnWhereItStopped) {
   for (size_t i = 0; i < 6; ++i) EXPECT_EQ(asking.reports[i].loss, bench.reports[i].loss) << i;
 }
 
+TEST_F(TrainerTest, ACheckpointBeyondTheRunsStepsIsRefused) {
+  auto options = tiny_options(run_);
+  options.max_steps = 2;
+  const auto rows = tiny_rows(run_.job, 8);
+  EXPECT_THROW(trainer(options).run(rows, nullptr, {.global_step = 6}), ConfigError);
+}
+
 TEST_F(TrainerTest, EpochsGiveTheNumberOfSteps) {
   auto options = tiny_options(run_);
   options.max_steps = -1;
