@@ -12,7 +12,7 @@ namespace apus::cli {
 namespace {
 
 /// About 20 microseconds: covers the unevenness of equal shares, and costs little where nobody comes.
-constexpr std::string_view kSpins = "2000";
+constexpr std::string_view kSpins = "20000";
 
 constexpr std::array<std::string_view, 6> kComputing = {"sft", "dpo", "pt", "rlhf", "train", "launch"};
 
