@@ -49,7 +49,8 @@ void require_space(const fs::path& folder, int64_t shard_bytes, int world, const
       detail::concat("a checkpoint needs ", mebibytes(needed), " (", world, " x ", shard_bytes,
                      " bytes of optimizer states, ", weights, " of weights, ", kSmallFilesBytes,
                      " for the rest), only ", mebibytes(free),
-                     " are free; make room, lower --save_total_limit or choose another --output_dir"));
+                     " are free; make room (older checkpoints go only when the new one is whole) or choose another "
+                     "--output_dir"));
 }
 
 /// A rank on another node may have written to a disk of its own.

@@ -47,6 +47,14 @@ const Flag& known(const FlagTable& table, std::string_view name, const std::stri
   throw ConfigError(detail::concat("unknown flag --", name, where, hint));
 }
 
+/// `-lr 1e-3`: neither a number nor, unasked, a file.
+void refuse_short_flag(const std::string& word) {
+  const bool is_short =
+      word.size() > 1 && word[0] == '-' && std::isalpha(static_cast<unsigned char>(word[1])) != 0;
+  APUS_CHECK(!is_short, ConfigError, "'", word, "' is no flag: flags begin with -- (a file of that name: ./",
+             word, ")");
+}
+
 bool takes_several(FlagKind kind) {
   return kind == FlagKind::kList || kind == FlagKind::kPaths;
 }
@@ -55,8 +63,10 @@ bool takes_several(FlagKind kind) {
 std::vector<std::string> take_words(std::span<const std::string> arguments, const Flag& flag, size_t& at) {
   std::vector<std::string> words;
   const size_t most = takes_several(flag.kind) ? arguments.size() : 1;
-  while (at < arguments.size() && !is_flag(arguments[at]) && words.size() < most)
+  while (at < arguments.size() && !is_flag(arguments[at]) && words.size() < most) {
+    refuse_short_flag(arguments[at]);
     words.push_back(arguments[at++]);
+  }
   const bool may_be_bare = flag.kind == FlagKind::kBoolean || flag.status == FlagStatus::kNoEffect;
   if (words.empty() && may_be_bare) words = {"true"};
   APUS_CHECK(!words.empty(), ConfigError, "--", flag.name, " needs a value");

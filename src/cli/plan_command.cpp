@@ -119,11 +119,12 @@ class Planner {
   std::string read_lengths() {
     for (const std::string& file : job().dataset) {
       if (is_there(data::parse_dataset_source(file).path)) continue;
-      return "Lengths: every row is taken to be as long as --max_length allows, because there is no file " + file +
-             " (--dataset)";
+      return "Lengths: every row is taken to be as long as --max_length allows, because there is no file " +
+             file + " (--dataset)";
     }
     if (!has_data(job()) || !has_tokenizer(job()))
-      return "Lengths: every row is taken to be as long as --max_length allows; with --dataset and the model's "
+      return "Lengths: every row is taken to be as long as --max_length allows; with --dataset and the "
+             "model's "
              "tokenizer there, they are those of the rows";
     const train::DataLook look = train::look_at_data(train::resolve_job(job(), context_.world),
                                                      {.task = data_task_of(job()),

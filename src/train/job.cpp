@@ -64,6 +64,9 @@ class TrainingJob {
 
   void load() {
     Logger& logger = first_logger();
+    const fs::path folder = options_.model;
+    APUS_CHECK(fs::exists(folder / "config.json") || !fs::exists(folder / "adapter_config.json"), ConfigError,
+               "--model ", options_.model, " is an adapter; give it to --adapters, and its base to --model");
     tokenizer_ = load_job_tokenizer(options_, logger);
     limits_ = read_model_limits(options_, tokenizer_, logger);
     APUS_CHECK(limits_.max_length, ConfigError,
@@ -93,8 +96,9 @@ class TrainingJob {
     comm::run_agreed(world(), "choosing the output directory", [&] {
       if (!is_first()) return;
       std::error_code absent;
-      APUS_CHECK(options_.add_version || !fs::equivalent(options_.output_dir, options_.model, absent), ConfigError,
-                 "--output_dir ", options_.output_dir, " is the folder of --model; choose another one");
+      APUS_CHECK(options_.add_version || !fs::equivalent(options_.output_dir, options_.model, absent),
+                 ConfigError, "--output_dir ", options_.output_dir,
+                 " is the folder of --model; choose another one");
       decision_ = decide_run(args_,
                              {.output_dir = options_.output_dir,
                               .add_version = options_.add_version,
@@ -118,6 +122,8 @@ class TrainingJob {
     for (const std::string& line : decision_.damaged) {
       context_.logger->warning("passed over a damaged checkpoint: " + line);
     }
+    if (!decision_.damaged.empty() && !decision_.checkpoint)
+      say("no whole checkpoint is left: starting at step 0");
     for (const std::string& line : decision_.named_differences) {
       context_.logger->warning("--resume_from_checkpoint was made with another " + line);
     }

@@ -214,5 +214,18 @@ TEST_F(ConfigFile, MistakesNameTheFile) {
             std::string::npos);
 }
 
+TEST(ParseFlags, AShortFlagIsNeitherAFileNorANumber) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--dataset", "a.jsonl", "-lr", "1e-3"}, {"--learning_rate", "-lr"}}) {
+    try {
+      parse_flags(words, training_flags());
+      ADD_FAILURE();
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("'-lr' is no flag"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_NO_THROW(parse_flags({"--max_steps", "-1"}, training_flags()));
+}
+
 }  // namespace
 }  // namespace apus::cli
