@@ -4,6 +4,7 @@
 #include <span>
 
 #include "apus/base/error.h"
+#include "apus/base/join_words.h"
 #include "apus/base/json.h"
 #include "apus/base/nearest_name.h"
 #include "apus/cli/flag_values.h"
@@ -149,12 +150,6 @@ bool is_among(const Flag& flag, const FlagValue& value, const std::vector<std::s
                              [&](const std::string& word) { return same_value(flag.kind, value, word); });
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 void check_kind(const Flag& flag, const FlagValue& value) {
   if (flag.kind == FlagKind::kInteger) value.integer();
   if (flag.kind == FlagKind::kNumber) value.number();
@@ -176,7 +171,7 @@ void check_value(const Flag& flag, const FlagValue& value) {
   if (flag.status == FlagStatus::kNotYet) return check_not_yet(flag, value);
   if (!flag.words.empty()) {
     APUS_CHECK(is_among(flag, value, flag.words), ConfigError, value.shown, " ", value.text(),
-               " is not one of ", joined(flag.words));
+               " is not one of ", join_words(flag.words));
     return;
   }
   check_kind(flag, value);

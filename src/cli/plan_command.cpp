@@ -39,11 +39,15 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, unreadable);
 }
 
+/// The first word of --dataset whose file is not there.
+std::optional<std::string> absent_file(const train::JobOptions& job) {
+  for (const std::string& file : job.dataset)
+    if (!is_there(data::parse_dataset_source(file).path)) return file;
+  return std::nullopt;
+}
+
 bool has_data(const train::JobOptions& job) {
-  const auto has_file = [](const std::string& file) {
-    return is_there(data::parse_dataset_source(file).path);
-  };
-  return !job.dataset.empty() && std::ranges::all_of(job.dataset, has_file);
+  return !job.dataset.empty() && !absent_file(job);
 }
 
 bool has_tokenizer(const train::JobOptions& job) {
@@ -117,12 +121,10 @@ class Planner {
 
   /// Where the lengths come from, for people.
   std::string read_lengths() {
-    for (const std::string& file : job().dataset) {
-      if (is_there(data::parse_dataset_source(file).path)) continue;
+    if (const auto absent = absent_file(job()))
       return "Lengths: every row is taken to be as long as --max_length allows, because there is no file " +
-             file + " (--dataset)";
-    }
-    if (!has_data(job()) || !has_tokenizer(job()))
+             *absent + " (--dataset)";
+    if (job().dataset.empty() || !has_tokenizer(job()))
       return "Lengths: every row is taken to be as long as --max_length allows; with --dataset and the "
              "model's "
              "tokenizer there, they are those of the rows";

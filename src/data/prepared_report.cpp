@@ -2,20 +2,11 @@
 
 #include <utility>
 
+#include "apus/base/join_words.h"
 #include "apus/base/log.h"
 #include "data/row_cache_key.h"
 
 namespace apus::data {
-namespace {
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list;
-}
-
-}  // namespace
-
 void DropLog::add(const RowPlace& place, RowProblem problem) {
   Kind& kind = kinds_[problem.kind];
   ++kind.count;
@@ -143,13 +134,13 @@ RowReport report_of(const RowFile& file, const DropLog& dropped, const std::vect
 }
 
 void log_report(const std::vector<std::string>& files, const RowReport& report, Logger& logger) {
-  logger.info(joined(files) + ": " + report.summary());
+  logger.info(join_words(files) + ": " + report.summary());
   for (const std::string& line : report.details()) logger.warning(line);
 }
 
 void log_notes(const std::vector<std::string>& files, const NoteLog& notes, const ColumnMap& columns,
                Logger& logger) {
-  for (const std::string& line : notes.warnings(columns)) logger.warning(joined(files) + ": " + line);
+  for (const std::string& line : notes.warnings(columns)) logger.warning(join_words(files) + ": " + line);
 }
 
 void throw_no_usable_row(const std::string& flag, const std::vector<std::string>& files,
@@ -157,7 +148,7 @@ void throw_no_usable_row(const std::string& flag, const std::vector<std::string>
   std::string reasons = report.input() == 0 ? "no row at all in it" : report.summary();
   for (const std::string& line : report.details()) reasons += "\n" + line;
   if (!hint.empty()) reasons += "\n" + hint;
-  throw DataError(joined(files), 0, "no usable row (" + flag + "): " + reasons);
+  throw DataError(join_words(files), 0, "no usable row (" + flag + "): " + reasons);
 }
 
 }  // namespace apus::data

@@ -7,6 +7,7 @@
 
 #include "apus/base/error.h"
 #include "apus/base/file.h"
+#include "apus/base/join_words.h"
 #include "apus/base/nearest_name.h"
 #include "apus/data/jinja.h"
 #include "apus/data/tokenizer.h"
@@ -50,11 +51,9 @@ const BuiltIn* find_template(std::string_view name) {
   if (config) {
     for (const auto& [own, text] : config->chat_templates) names.push_back(own);
   }
-  std::string list;
-  for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
   throw ConfigError(detail::concat("--template ", name, ": there is no such template",
-                                   did_you_mean(name, names), "; there are auto (the model's own), ", list,
-                                   ", or give the path of a .jinja file"));
+                                   did_you_mean(name, names), "; there are auto (the model's own), ",
+                                   join_words(names), ", or give the path of a .jinja file"));
 }
 
 /// Where the turns' marks do not suit the tokenizer.

@@ -1,6 +1,7 @@
 #include "models/decoder_kind.h"
 
 #include "apus/base/error.h"
+#include "apus/base/join_words.h"
 #include "apus/base/nearest_name.h"
 #include "apus/models/decoder_config.h"
 
@@ -46,11 +47,9 @@ std::span<const DecoderKind> decoder_kinds() {
 const DecoderKind& decoder_kind(const std::string& model_type) {
   for (const DecoderKind& kind : decoder_kinds())
     if (kind.model_type == model_type) return kind;
-  std::string list;
   const std::vector<std::string> known = decoder_model_types();
-  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
   throw NotSupported("model_type '" + model_type + "' is no dense decoder" + did_you_mean(model_type, known) +
-                     "; supported: " + list);
+                     "; supported: " + join_words(known));
 }
 
 std::vector<std::string> decoder_model_types() {

@@ -2,6 +2,7 @@
 
 #include "apus/base/dtype.h"
 #include "apus/base/error.h"
+#include "apus/base/join_words.h"
 #include "apus/base/json.h"
 #include "apus/base/nearest_name.h"
 #include "apus/models/decoder_config.h"
@@ -22,10 +23,8 @@ const ModelSpec& ModelRegistry::find(const std::string& model_type) const {
   const auto found = specs_.find(model_type);
   if (found != specs_.end()) return found->second;
   const std::vector<std::string> known = model_types();
-  std::string list;
-  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
   throw NotSupported("model_type '" + model_type + "' is not supported" + did_you_mean(model_type, known) +
-                     "; supported: " + list);
+                     "; supported: " + join_words(known));
 }
 
 std::vector<std::string> ModelRegistry::model_types() const {

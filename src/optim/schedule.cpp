@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "apus/base/error.h"
+#include "apus/base/join_words.h"
 #include "apus/base/nearest_name.h"
 #include "optim/schedule_kwargs.h"
 
@@ -184,7 +185,7 @@ Factor make_factor(const ScheduleOptions& options) {
   if (type == kTypes.end())
     throw ConfigError("unknown lr_scheduler_type '" + options.type + "'" +
                       did_you_mean(options.type, schedule_types()) +
-                      "; known: " + detail::joined(schedule_types()));
+                      "; known: " + join_words(schedule_types()));
   ScheduleKwargs kwargs(options.kwargs, options.type);
   Factor factor = type->make(options, kwargs);
   kwargs.check_all_used();

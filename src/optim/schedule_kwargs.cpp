@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/base/join_words.h"
 #include "apus/base/json.h"
 #include "apus/base/nearest_name.h"
 
@@ -27,12 +28,6 @@ nlohmann::json parse_object(const std::string& text) {
 }
 
 }  // namespace
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
 
 ScheduleKwargs::ScheduleKwargs(const std::string& json, std::string schedule)
     : schedule_(std::move(schedule)), values_(parse_object(json)) {}
@@ -59,8 +54,9 @@ std::string ScheduleKwargs::choice(const std::string& key, const std::string& fa
                                    const std::vector<std::string>& words) {
   const nlohmann::json* value = this->find(key);
   if (!value) return fallback;
-  const bool known = value->is_string() && std::find(words.begin(), words.end(), value->get_ref<const std::string&>()) != words.end();
-  APUS_CHECK(known, ConfigError, kFlag, ": ", key, " must be one of ", joined(words), ", got ",
+  const bool known = value->is_string() && std::find(words.begin(), words.end(),
+                                                     value->get_ref<const std::string&>()) != words.end();
+  APUS_CHECK(known, ConfigError, kFlag, ": ", key, " must be one of ", join_words(words), ", got ",
              dump_json(*value));
   return value->get<std::string>();
 }
@@ -69,7 +65,7 @@ void ScheduleKwargs::check_all_used() const {
   const std::vector<std::string> known(read_.begin(), read_.end());
   for (const auto& [key, value] : values_.items())
     APUS_CHECK(read_.contains(key), ConfigError, kFlag, ": ", schedule_, " takes no '", key, "'",
-               did_you_mean(key, known), known.empty() ? "" : "; it takes ", joined(known));
+               did_you_mean(key, known), known.empty() ? "" : "; it takes ", join_words(known));
 }
 
 }  // namespace apus::optim::detail

@@ -9,9 +9,6 @@
 
 namespace apus::optim::detail {
 
-/// The words with ", " between them.
-std::string joined(const std::vector<std::string>& words);
-
 /// The keywords of a schedule (--lr_scheduler_kwargs), read by name; one that nobody asked for is an error.
 class ScheduleKwargs {
  public:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/base/join_words.h"
 #include "apus/base/nearest_name.h"
 #include "peft/name_pattern.h"
 
@@ -24,7 +25,7 @@ std::vector<std::string> unmatched_saved(const std::vector<Carrier>& carriers,
                                  [&](const std::string& path) { return is_saved_by(path, text); });
     if (!hit)
       messages.push_back("modules_to_save: '" + text + "' matches no module" + did_you_mean(text, known) +
-                         "; those of this model are " + joined(known));
+                         "; those of this model are " + join_words(known));
   }
   return messages;
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "apus/base/error.h"
+#include "apus/base/join_words.h"
 #include "apus/base/nearest_name.h"
 #include "peft/name_pattern.h"
 
@@ -53,12 +54,6 @@ std::vector<std::string> last_parts(const std::vector<std::string>& paths) {
   return {names.begin(), names.end()};
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 Selection select_targets(nn::CausalLm& model, const LoraConfig& config) {
   const LoraTargets& targets = config.targets;
   const auto matches = lora_matcher(config);
@@ -75,7 +70,8 @@ Selection select_targets(nn::CausalLm& model, const LoraConfig& config) {
       refuse_head_and_embedding(path);
       auto* linear = dynamic_cast<nn::Linear*>(module);
       APUS_CHECK(linear, ConfigError, "target_modules: '", path,
-                 "' is no projection; those of this model are ", joined(last_parts(paths_of(projections))));
+                 "' is no projection; those of this model are ",
+                 join_words(last_parts(paths_of(projections))));
       selection.targets.push_back({path, linear});
     }
   }
@@ -87,7 +83,8 @@ Selection select_targets(nn::CausalLm& model, const LoraConfig& config) {
                                  [&](const auto& module) { return names_module(module.first, name); });
     if (!hit)
       selection.unmatched.push_back("target module '" + name + "' matches no projection" +
-                                    did_you_mean(name, known) + "; those of this model are " + joined(known));
+                                    did_you_mean(name, known) + "; those of this model are " +
+                                    join_words(known));
   }
   if (selection.targets.empty()) refuse_nothing(selection, config, projections);
   return selection;

@@ -34,7 +34,4 @@ LoraTargets resolve_targets(nn::CausalLm& model, const LoraConfig& config);
 /// The last components of paths, sorted, each once.
 std::vector<std::string> last_parts(const std::vector<std::string>& paths);
 
-/// Words joined by ", ".
-std::string joined(const std::vector<std::string>& words);
-
 }  // namespace apus::peft::detail

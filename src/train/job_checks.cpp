@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "apus/base/error.h"
+#include "apus/base/join_words.h"
 #include "apus/optim/schedule.h"
 #include "apus/peft/lora_config.h"
 #include "train/job_combinations.h"
@@ -14,9 +15,7 @@ namespace {
 void check_choice(const std::string& flag, const std::string& value,
                   const std::vector<std::string>& allowed) {
   if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
-  std::string list;
-  for (const std::string& word : allowed) list += (list.empty() ? "" : ", ") + word;
-  throw ConfigError(detail::concat("--", flag, " ", value, " is not one of ", list));
+  throw ConfigError(detail::concat("--", flag, " ", value, " is not one of ", join_words(allowed)));
 }
 
 /// Far beyond any job, and small enough that products of a few counts stay within 64 bits.
@@ -118,10 +117,11 @@ void check_rules(const JobOptions& options) {
                                 {.warmup_ratio = options.warmup_ratio, .warmup_steps = options.warmup_steps});
   });
   check_named("lr_scheduler_kwargs", [&] {
-    optim::LrSchedule({.type = options.lr_scheduler_type,
-                       .learning_rate = options.learning_rate.value_or(options.train_type == "lora" ? 1e-4 : 1e-5),
-                       .total_steps = 100,
-                       .kwargs = options.lr_scheduler_kwargs});
+    optim::LrSchedule(
+        {.type = options.lr_scheduler_type,
+         .learning_rate = options.learning_rate.value_or(options.train_type == "lora" ? 1e-4 : 1e-5),
+         .total_steps = 100,
+         .kwargs = options.lr_scheduler_kwargs});
   });
   if (!options.target_regex.empty()) {
     check_named("target_regex", [&] { peft::target_matcher({.regex = options.target_regex}); });

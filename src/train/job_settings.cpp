@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "apus/base/error.h"
+#include "apus/base/join_words.h"
 #include "apus/data/collator.h"
 #include "apus/data/row_stream.h"
 
@@ -106,8 +107,7 @@ std::string length_warning(std::optional<int64_t> max_length, std::optional<int6
 std::string margin_text(const data::DpoDataset& rows, const JobOptions& options) {
   constexpr int64_t kMost = 65'536;
   const PreferenceLoss loss(dpo_options(options).loss);
-  std::string names;
-  for (const std::string& name : loss.losses_without_margin()) names += (names.empty() ? "" : ", ") + name;
+  const std::string names = join_words(loss.losses_without_margin());
   if (names.empty()) return "";
   for (int64_t i = 0; i < std::min(rows.size(), kMost); ++i) {
     if (rows.row(i).margin) return "Without effect: margin of the rows, in --loss_type " + names;

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/base/join_words.h"
 #include "apus/base/nearest_name.h"
 
 namespace apus::train {
@@ -87,13 +88,11 @@ const LossFacts& require_loss(std::string_view name, LossVariant variant) {
                                      flag_value(variant), " ", remedy));
   }
   std::vector<std::string> known;
-  std::string list;
   for (const LossFacts& facts : kFacts) {
     if (const char* each = name_in(facts, variant)) known.emplace_back(each);
   }
-  for (const std::string& each : known) list += (list.empty() ? "" : ", ") + each;
-  throw ConfigError(
-      detail::concat("unknown loss_type \"", name, "\"", did_you_mean(name, known), "; known are ", list));
+  throw ConfigError(detail::concat("unknown loss_type \"", name, "\"", did_you_mean(name, known),
+                                   "; known are ", join_words(known)));
 }
 
 /// -(1 - e) log sigmoid(x) - e log sigmoid(-x).
@@ -279,9 +278,9 @@ std::vector<std::string> PreferenceLoss::losses_without_margin() const {
 }
 
 std::string PreferenceLoss::margin_note() const {
-  std::string without;
-  for (const std::string& name : losses_without_margin()) without += (without.empty() ? "" : ", ") + name;
-  const bool none = losses_without_margin().size() == options_.terms.size();
+  const std::vector<std::string> names = losses_without_margin();
+  const std::string without = join_words(names);
+  const bool none = names.size() == options_.terms.size();
   if (none) return "Without effect: margin of the rows; loss_type " + without + " has no use for it";
   return "The rows' margin is subtracted from beta times the difference within the loss" +
          (without.empty() ? without : "; without effect on " + without);

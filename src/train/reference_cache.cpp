@@ -10,6 +10,7 @@
 #include "apus/base/error.h"
 #include "apus/base/file.h"
 #include "apus/base/hash.h"
+#include "apus/base/join_words.h"
 
 namespace apus::train {
 namespace {
@@ -196,9 +197,7 @@ std::string ReferenceCache::difference(const ReferenceKey& key) const {
       continue;  // removed meanwhile
     }
   }
-  std::string text;
-  for (const std::string& each : nearest) text += (text.empty() ? "" : ", ") + each;
-  return text;
+  return join_words(nearest);
 }
 
 std::string model_fingerprint(const fs::path& folder) {
