@@ -25,6 +25,9 @@ foreach(_name cudart cudnn cublasLt cublas nvrtc)
   find_library(APUS_LIB_${_name} ${_name} HINTS ${_cuda_lib})
 endforeach()
 
+find_path(APUS_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h
+  HINTS ${LibTorch_LIB_DIR}/../cudnn-frontend/include ${_cuda_root}/include)
+
 # What is missing, each with its remedy.
 set(_missing "")
 if(NOT APUS_NVCC)
@@ -35,6 +38,9 @@ if(NOT APUS_LIB_torch_cuda OR NOT APUS_LIB_c10_cuda)
 endif()
 if(NOT NCCL_FOUND)
   list(APPEND _missing "NCCL (install libnccl-dev, or set NCCL_ROOT)")
+endif()
+if(NOT APUS_CUDNN_FRONTEND_INCLUDE)
+  list(APPEND _missing "cudnn_frontend.h (run cmake/bootstrap.sh --cuda, or set APUS_CUDNN_FRONTEND_INCLUDE)")
 endif()
 foreach(_name cudart cudnn cublasLt cublas nvrtc)
   if(APUS_NVCC AND NOT APUS_LIB_${_name})

@@ -9,9 +9,13 @@
 
 #include "apus/base/api.h"
 
+namespace apus::memory {
+class GradSink;
+}
 namespace apus::ops {
 struct AttentionRows;
-}
+class DeviceRows;
+}  // namespace apus::ops
 
 namespace apus::nn {
 
@@ -82,6 +86,11 @@ struct APUS_API PassContext {
   /// Switches on the adapters' dropout, see dropout_rows.h; null = nothing is dropped (evaluation,
   /// reference).
   std::shared_ptr<const DropoutRows> dropout = {};
+  /// The layout on a GPU, as its attention reads it; filled by CausalLm::prepare, null on the CPU.
+  std::shared_ptr<const ops::DeviceRows> device_rows = {};
+  /// Where operations that can do so add weight gradients themselves, returning an undefined one to the tape;
+  /// null: all gradients go through the tape. Outlives the pass and its backward.
+  memory::GradSink* gradients = nullptr;
 };
 
 }  // namespace apus::nn
