@@ -5,6 +5,7 @@
 
 #include "apus/base/error.h"
 #include "apus/ops/rope_scaling.h"
+#include "ops/twins.h"
 
 namespace apus::ops {
 namespace {
@@ -23,18 +24,83 @@ void check_operand(const at::Tensor& x, const at::Tensor& cos_TH, const char* na
              " but the tables are ", cos_TH.scalar_type());
 }
 
+void check_tables(const at::Tensor& cos_TH, const at::Tensor& sin_TH) {
+  APUS_CHECK(cos_TH.sizes() == sin_TH.sizes() && cos_TH.scalar_type() == sin_TH.scalar_type(), ShapeError,
+             "rotary: cos is ", cos_TH.scalar_type(), " ", cos_TH.sizes(), ", sin is ", sin_TH.scalar_type(),
+             " ", sin_TH.sizes());
+}
+
+void check_head_dim(int64_t head_dim) {
+  APUS_CHECK(head_dim % 2 == 0, ShapeError, "rotary: the head dim must be even, it is ", head_dim);
+}
+
+void check_norm(const QkNorm& norm, const at::Tensor& qkv_TC, int64_t head_dim) {
+  APUS_CHECK(norm.q_weight_H.defined() == norm.k_weight_H.defined(), ShapeError,
+             "rotary_qkv: queries and keys are normed both or neither");
+  if (!norm.q_weight_H.defined()) return;
+  for (const at::Tensor& weight_H : {norm.q_weight_H, norm.k_weight_H}) {
+    APUS_CHECK(
+        weight_H.dim() == 1 && weight_H.size(0) == head_dim && weight_H.scalar_type() == qkv_TC.scalar_type(),
+        ShapeError, "rotary_qkv: a norm's weight must be ", qkv_TC.scalar_type(), " [", head_dim, "], it is ",
+        weight_H.scalar_type(), " ", weight_H.sizes());
+  }
+}
+
+void check_qkv(const at::Tensor& qkv_TC, const QkvHeads& heads, const at::Tensor& cos_TH,
+               const at::Tensor& sin_TH) {
+  check_tables(cos_TH, sin_TH);
+  check_head_dim(heads.head_dim);
+  APUS_CHECK(heads.heads > 0 && heads.kv_heads > 0 && heads.head_dim > 0 && qkv_TC.dim() == 2 &&
+                 qkv_TC.size(1) == heads.columns(),
+             ShapeError, "rotary_qkv: rows of ", heads.heads, " query and 2 x ", heads.kv_heads,
+             " key and value heads of ", heads.head_dim, " must be ", heads.columns(), " wide; qkv is ",
+             qkv_TC.sizes());
+  APUS_CHECK(cos_TH.dim() == 2 && cos_TH.size(0) == qkv_TC.size(0) && cos_TH.size(1) == heads.head_dim,
+             ShapeError, "rotary_qkv: the tables must be [", qkv_TC.size(0), ", ", heads.head_dim,
+             "], they are ", cos_TH.sizes());
+  APUS_CHECK(qkv_TC.scalar_type() == cos_TH.scalar_type(), ShapeError, "rotary_qkv: qkv is ",
+             qkv_TC.scalar_type(), " but the tables are ", cos_TH.scalar_type());
+}
+
 }  // namespace
+
+Rotated twin::rotary(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tensor& cos_TH,
+                     const at::Tensor& sin_TH) {
+  const at::Tensor cos_T1H = cos_TH.unsqueeze(1), sin_T1H = sin_TH.unsqueeze(1);
+  return {rotate(q_TNH, cos_T1H, sin_T1H), rotate(k_TKH, cos_T1H, sin_T1H)};
+}
+
+Qkv twin::rotary_qkv(const at::Tensor& qkv_TC, const QkvHeads& heads, const at::Tensor& cos_TH,
+                     const at::Tensor& sin_TH, const QkNorm& norm) {
+  const int64_t q_width = heads.heads * heads.head_dim, k_width = heads.kv_heads * heads.head_dim;
+  const auto part = [&](int64_t first, int64_t width) {
+    return qkv_TC.narrow(1, first, width).unflatten(1, {-1, heads.head_dim});
+  };
+  at::Tensor q_TNH = part(0, q_width), k_TKH = part(q_width, k_width);
+  if (norm.q_weight_H.defined()) {
+    q_TNH = twin::rms_norm(q_TNH, norm.q_weight_H, norm.eps);
+    k_TKH = twin::rms_norm(k_TKH, norm.k_weight_H, norm.eps);
+  }
+  Rotated turned = twin::rotary(q_TNH, k_TKH, cos_TH, sin_TH);
+  return {std::move(turned.q_TNH), std::move(turned.k_TKH), part(q_width + k_width, k_width).contiguous()};
+}
 
 Rotated rotary(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tensor& cos_TH,
                const at::Tensor& sin_TH) {
-  APUS_CHECK(cos_TH.sizes() == sin_TH.sizes(), ShapeError, "rotary: cos is ", cos_TH.sizes(), ", sin is ",
-             sin_TH.sizes());
+  check_tables(cos_TH, sin_TH);
   check_operand(q_TNH, cos_TH, "q");
   check_operand(k_TKH, cos_TH, "k");
-  APUS_CHECK(cos_TH.size(1) % 2 == 0, ShapeError, "rotary: the head dim must be even, it is ",
-             cos_TH.size(1));
-  const at::Tensor cos_T1H = cos_TH.unsqueeze(1), sin_T1H = sin_TH.unsqueeze(1);
-  return {rotate(q_TNH, cos_T1H, sin_T1H), rotate(k_TKH, cos_T1H, sin_T1H)};
+  check_head_dim(cos_TH.size(1));
+  return twin::rotary(q_TNH, k_TKH, cos_TH, sin_TH);
+}
+
+Qkv rotary_qkv(const at::Tensor& qkv_TC, const QkvHeads& heads, const at::Tensor& cos_TH,
+               const at::Tensor& sin_TH, const QkNorm& norm, RowRoom grad_room) {
+  check_qkv(qkv_TC, heads, cos_TH, sin_TH);
+  check_norm(norm, qkv_TC, heads.head_dim);
+  APUS_CHECK(grad_room.before >= 0 && grad_room.after >= 0, ShapeError,
+             "rotary_qkv: the gradient's room must not be negative");
+  return twin::rotary_qkv(qkv_TC, heads, cos_TH, sin_TH, norm);
 }
 
 RotaryTables rotary_tables(const at::Tensor& positions_T, const at::Tensor& inv_freq, double attention_factor,

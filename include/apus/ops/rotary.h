@@ -2,7 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 #include "apus/base/api.h"
+#include "apus/ops/row_room.h"
 
 namespace apus::ops {
 
@@ -20,6 +23,43 @@ struct APUS_API Rotated {
 /// Source:      Su et al., "RoFormer", 2021; pairing and rounding as Hugging Face's Llama and Qwen2.
 APUS_API Rotated rotary(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tensor& cos_TH,
                         const at::Tensor& sin_TH);
+
+/// How the columns of a fused query, key and value projection split: [q | k | v], heads one after another.
+struct APUS_API QkvHeads {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+
+  /// C, the width of a row.
+  int64_t columns() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+/// Queries, keys and values as attention reads them: each dense.
+struct APUS_API Qkv {
+  at::Tensor q_TNH;
+  at::Tensor k_TKH;
+  at::Tensor v_TKH;
+};
+
+/// The norms of queries and keys that some models put before the rotation; undefined weights: none.
+struct APUS_API QkNorm {
+  at::Tensor q_weight_H;
+  at::Tensor k_weight_H;
+  double eps = 1e-6;
+};
+
+/// Splits a fused projection's rows into heads, norms queries and keys if asked, and turns them; backward
+/// joins the three gradients into rows again.
+/// Maths:       q = rotate(norm(qkv[:, q])), k = rotate(norm(qkv[:, k])), v = qkv[:, v]; rotate as rotary,
+///              norm as rms_norm over each head.
+/// Shapes:      qkv [T, (N + 2K) H], rows may be strided; cos, sin [T, H] -> q [T, N, H], k, v [T, K, H].
+/// Dtypes:      bf16 | fp32, weights and tables in it; on a GPU fp32 inside, rounded once.
+/// Memory:      keeps cos and sin; with norms also qkv, by reference. `grad_room` lies beside the rows of
+///              qkv's gradient: a wish, which kernels grant and the twin does not.
+/// Determinism: bitwise, dw included.
+/// Throws:      ShapeError if sizes or dtypes do not fit, or one norm weight is defined without the other.
+APUS_API Qkv rotary_qkv(const at::Tensor& qkv_TC, const QkvHeads& heads, const at::Tensor& cos_TH,
+                        const at::Tensor& sin_TH, const QkNorm& norm = {}, RowRoom grad_room = {});
 
 /// Cosines and sines of the rotation angles for each row.
 struct APUS_API RotaryTables {

@@ -74,5 +74,32 @@ TEST(AddRmsNorm, RefusesAResidualThatWouldBroadcast) {
                ShapeError);
 }
 
+TEST(RmsNormResidual, IsTheNormAndTheInputItself) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = random_tensor({4, 8}, 1, dtype), weight = random_tensor({8}, 3, dtype);
+    const ResidualRmsNorm both = rms_norm_residual(x, weight, 1e-6);
+    expect_equal(both.normed, rms_norm(x, weight, 1e-6));
+    EXPECT_TRUE(both.passed.is_same(x) || both.passed.is_alias_of(x));
+    expect_equal(both.passed, x);
+  }
+}
+
+TEST(RmsNormResidual, AddsTheGradientsOfBothPaths) {
+  check_gradients(
+      [](const auto& in) {
+        const ResidualRmsNorm both =
+            rms_norm_residual(in[0], in[1], 1e-5, {.normed = {8, 8}, .grad = {0, 8}});
+        return both.passed * both.normed;
+      },
+      {random_tensor({3, 6}, 5), random_tensor({6}, 7)}, 4e-3);
+}
+
+TEST(RmsNormResidual, RefusesWhatDoesNotFit) {
+  const at::Tensor x = random_tensor({3, 6}, 1), weight = random_tensor({6}, 2);
+  EXPECT_THROW(rms_norm_residual(x.unflatten(1, {2, 3}), random_tensor({3}, 1), 1e-5), ShapeError);
+  EXPECT_THROW(rms_norm_residual(x, random_tensor({5}, 1), 1e-5), ShapeError);
+  EXPECT_THROW(rms_norm_residual(x, weight, 1e-5, {.normed = {-1, 0}}), ShapeError);
+}
+
 }  // namespace
 }  // namespace apus::ops

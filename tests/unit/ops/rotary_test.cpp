@@ -5,6 +5,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "apus/base/error.h"
+#include "apus/ops/norm.h"
 #include "tests/support/tensor_checks.h"
 
 namespace apus::ops {
@@ -110,6 +111,64 @@ TEST(Rotary, RefusesTablesThatDoNotFit) {
   EXPECT_THROW(rotary(q, q, random_tensor({3, 8}, 1), random_tensor({3, 8}, 1)), ShapeError);
   EXPECT_THROW(rotary(q, q, table, random_tensor({4, 6}, 1)), ShapeError);
   EXPECT_THROW(rotary(q, q, table.to(at::kBFloat16), table.to(at::kBFloat16)), ShapeError);
+}
+
+/// Columns of a fused projection as heads.
+at::Tensor heads_of(const at::Tensor& qkv, int64_t first, int64_t count, int64_t head_dim) {
+  return qkv.narrow(1, first * head_dim, count * head_dim).unflatten(1, {count, head_dim});
+}
+
+TEST(RotaryQkv, IsTheSplitAndTheRotation) {
+  const QkvHeads heads{.heads = 3, .kv_heads = 2, .head_dim = 8};
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const RotaryTables tables = rotary_tables(at::arange(5, at::kLong), 8, 10.0, dtype);
+    const at::Tensor qkv = random_tensor({5, heads.columns() + 4}, 1, dtype).narrow(1, 2, heads.columns());
+    const Qkv split = rotary_qkv(qkv, heads, tables.cos_TH, tables.sin_TH);
+    const Rotated turned =
+        rotary(heads_of(qkv, 0, 3, 8), heads_of(qkv, 3, 2, 8), tables.cos_TH, tables.sin_TH);
+    expect_equal(split.q_TNH, turned.q_TNH);
+    expect_equal(split.k_TKH, turned.k_TKH);
+    expect_equal(split.v_TKH, heads_of(qkv, 5, 2, 8));
+    EXPECT_TRUE(split.q_TNH.is_contiguous() && split.k_TKH.is_contiguous() && split.v_TKH.is_contiguous());
+  }
+}
+
+TEST(RotaryQkv, NormsEachHeadBeforeItTurns) {
+  const QkvHeads heads{.heads = 2, .kv_heads = 1, .head_dim = 8};
+  const RotaryTables tables = rotary_tables(at::arange(4, at::kLong), 8, 10.0, at::kFloat);
+  const at::Tensor qkv = random_tensor({4, heads.columns()}, 1), q_weight = random_tensor({8}, 2),
+                   k_weight = random_tensor({8}, 3);
+  const Qkv split = rotary_qkv(qkv, heads, tables.cos_TH, tables.sin_TH, {q_weight, k_weight, 1e-5});
+  const Rotated turned =
+      rotary(rms_norm(heads_of(qkv, 0, 2, 8), q_weight, 1e-5),
+             rms_norm(heads_of(qkv, 2, 1, 8), k_weight, 1e-5), tables.cos_TH, tables.sin_TH);
+  expect_equal(split.q_TNH, turned.q_TNH);
+  expect_equal(split.k_TKH, turned.k_TKH);
+}
+
+TEST(RotaryQkv, HasTheGradientsOfFiniteDifferences) {
+  const QkvHeads heads{.heads = 2, .kv_heads = 1, .head_dim = 4};
+  const RotaryTables tables = rotary_tables(at::arange(3, at::kLong), 4, 10.0, at::kFloat);
+  check_gradients(
+      [&](const auto& in) {
+        const Qkv split =
+            rotary_qkv(in[0], heads, tables.cos_TH, tables.sin_TH, {in[1], in[2], 1e-5}, {0, 16});
+        return split.q_TNH * split.k_TKH + split.v_TKH;
+      },
+      {random_tensor({3, 16}, 1), random_tensor({4}, 2), random_tensor({4}, 3)}, 4e-3);
+}
+
+TEST(RotaryQkv, RefusesWhatDoesNotFit) {
+  const QkvHeads heads{.heads = 2, .kv_heads = 1, .head_dim = 4};
+  const at::Tensor qkv = random_tensor({3, 16}, 1), table = random_tensor({3, 4}, 2);
+  const at::Tensor weight = random_tensor({4}, 3);
+  EXPECT_THROW(rotary_qkv(random_tensor({3, 20}, 1), heads, table, table), ShapeError);
+  EXPECT_THROW(rotary_qkv(qkv, {.heads = 0, .kv_heads = 2, .head_dim = 4}, table, table), ShapeError);
+  EXPECT_THROW(rotary_qkv(qkv, heads, random_tensor({2, 4}, 1), random_tensor({2, 4}, 1)), ShapeError);
+  EXPECT_THROW(rotary_qkv(qkv, heads, table.to(at::kBFloat16), table.to(at::kBFloat16)), ShapeError);
+  EXPECT_THROW(rotary_qkv(qkv, heads, table, table, {weight, {}, 1e-5}), ShapeError);
+  EXPECT_THROW(rotary_qkv(qkv, heads, table, table, {weight, random_tensor({3}, 1), 1e-5}), ShapeError);
+  EXPECT_THROW(rotary_qkv(qkv, heads, table, table, {}, {-8, 0}), ShapeError);
 }
 
 }  // namespace
