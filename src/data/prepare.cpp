@@ -45,6 +45,7 @@ std::shared_ptr<const DpoDataset> prepare_dpo(const TokenizerFolder& tokenizer,
     logger.warning("the tokenizer has no eos token: answers of raw text do not end in one");
   RowsPlan<DpoRow> plan{.encode = dpo_row_encoder(encoder, options.read), .workers = options.workers};
   plan.columns = options.encode.columns;
+  plan.task = DataTask::kDpo;
   plan.note = [&](std::string_view first) {
     return parse_dpo_example(first, options.encode.columns).is_conversation()
                ? "conversations went through the chat template"
@@ -61,6 +62,7 @@ std::shared_ptr<const SftDataset> prepare_sft(const TokenizerFolder& tokenizer,
   for (const std::string& warning : encoder->warnings()) logger.warning(warning);
   RowsPlan<SftRow> plan{.encode = sft_row_encoder(encoder, options.read), .workers = options.workers};
   plan.columns = options.encode.columns;
+  plan.task = options.encode.task == SftTask::kPretrain ? DataTask::kPretrain : DataTask::kChat;
   plan.note = [&](std::string_view) { return encoder->rule_text(); };
   add_key(plan, tokenizer, options.read, options.encode);
   auto [table, origin] = prepare_rows(options.read, plan, logger);

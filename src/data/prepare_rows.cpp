@@ -33,19 +33,64 @@ void add_channel(const SftRow& row, std::set<std::string>& channels) {
 }
 void add_channel(const DpoRow& /*row*/, std::set<std::string>& /*channels*/) {}
 
+/// The command that takes a row which this task does not; empty if its shape is no other task's.
+std::string remedy_for(std::string_view text, const ColumnMap& columns, DataTask task) {
+  std::optional<DataTask> other;
+  try {
+    nlohmann::ordered_json row = parse_row(text);
+    columns.apply(row);
+    other = row.is_object() ? task_of_row(row) : std::nullopt;
+  } catch (const RowRefused&) {
+    return "";  // broken, which is said of it already
+  }
+  if (!other || *other == task) return "";
+  if (*other == DataTask::kTokenRows) return "such rows are token ids: train them in a run of their own";
+  const std::string command = detail::concat("`apus ", data_task_name(*other), "` takes such rows");
+  return task == DataTask::kTokenRows ? command + ", in a run without token ids" : command;
+}
+
 /// What a worker makes of a block of text.
 struct PreparedBlock {
+  int32_t file = 0;
   RowRecords records;
-  std::vector<uint64_t> hashes;  // of each row that was read: its text, and what became of it
+  std::vector<uint64_t> hashes;       // of each row that was read: its text, and what became of it
+  std::vector<uint64_t> text_hashes;  // of its text alone
   std::vector<std::pair<RowPlace, RowProblem>> dropped;
+  std::string first_remedy;  // for the first row that is dropped
   NoteLog notes;
   std::set<std::string> channels;
   std::string first_text;    // of the first row that is used
   std::string unknown_text;  // of the first row of no known shape
 };
 
+/// Collects what becomes of each file.
+class OutcomeLog {
+ public:
+  explicit OutcomeLog(size_t files) : outcomes_(files), hashes_(files) {}
+
+  void add(const PreparedBlock& block) {
+    const auto file = static_cast<size_t>(block.file);
+    hashes_[file].update(std::as_bytes(std::span(block.text_hashes)));
+    if (outcomes_[file].first_drop || block.dropped.empty()) return;
+    const auto& [place, problem] = block.dropped.front();
+    outcomes_[file].first_drop = {.line = place.line, .problem = problem, .remedy = block.first_remedy};
+  }
+
+  std::vector<FileOutcome> finish(const std::vector<int64_t>& rows_read) {
+    for (size_t f = 0; f < outcomes_.size(); ++f) {
+      outcomes_[f].read = rows_read[f];
+      outcomes_[f].fingerprint = to_hex(hashes_[f].digest());
+    }
+    return std::move(outcomes_);
+  }
+
+ private:
+  std::vector<FileOutcome> outcomes_;
+  std::vector<Hash64> hashes_;
+};
+
 /// The number of the layout of what is stored beside the rows; counts up when refusals change, too.
-constexpr int kDescriptionVersion = 3;
+constexpr int kDescriptionVersion = 4;
 
 /// "3 MiB", or less in KiB.
 std::string size_text(int64_t bytes) {
@@ -159,6 +204,7 @@ class Preparation {
     PreparedDescription description{.key = key};
     Hash64 fingerprint;
     add_text(fingerprint, text_of_key(plan_.options));
+    OutcomeLog outcomes(names_.size());
     std::optional<std::string> first_text;
     std::string unknown_text;
     ProgressLine progress(clock_, logger_);
@@ -173,13 +219,14 @@ class Preparation {
       description.channels.merge(block->channels);
       writer.append(block->records);
       fingerprint.update(std::as_bytes(std::span(block->hashes)));
+      outcomes.add(*block);
       for (auto& [place, problem] : block->dropped) description.dropped.add(place, std::move(problem));
       rows += static_cast<int64_t>(block->hashes.size());
       progress.tick(rows, files.share_read());
     }
-    if (!first_text) fail_without_rows(description.dropped, unknown_text);
-    description.rows_read = files.rows_read();
-    for (const int64_t count : description.rows_read) add_number(fingerprint, count);
+    description.files = outcomes.finish(files.rows_read());
+    if (!first_text) fail_without_rows(description, unknown_text);
+    for (const FileOutcome& file : description.files) add_number(fingerprint, file.read);
     description.fingerprint = to_hex(fingerprint.digest());
     description.note = plan_.note(*first_text);
     return std::make_shared<const RowFile>(writer.finish(description.text()), kKind);
@@ -193,15 +240,17 @@ class Preparation {
   }
 
   PreparedBlock prepare_block(const FileBlock& block) const {
-    PreparedBlock out;
+    PreparedBlock out{.file = block.file};
     const std::string& name = names_[static_cast<size_t>(block.file)];
     for (int64_t i = 0; i < block.rows.size(); ++i) {
       Hash64 hash;
       add_text(hash, block.rows.text(i));
+      out.text_hashes.push_back(hash.digest());
       RowOutcome<Row> outcome = encode_row<Row>(block, i, name, options_.strict, plan_.encode);
       if (outcome.problem) {
         if (out.unknown_text.empty() && outcome.problem->code == "unknown_form")
           out.unknown_text = block.rows.text(i);
+        if (out.dropped.empty()) out.first_remedy = remedy_for(block.rows.text(i), plan_.columns, plan_.task);
         out.dropped.emplace_back(RowPlace{block.file, block.rows.line(i)}, std::move(*outcome.problem));
       } else {
         if (out.records.entries.empty()) out.first_text = block.rows.text(i);
@@ -215,12 +264,14 @@ class Preparation {
     return out;
   }
 
-  [[noreturn]] void fail_without_rows(const DropLog& dropped, const std::string& unknown_text) const {
+  [[noreturn]] void fail_without_rows(const PreparedDescription& description,
+                                      const std::string& unknown_text) const {
     RowReport report;
-    dropped.add_to(report, names_);
+    description.dropped.add_to(report, names_);
     if (options_.none_usable) *options_.none_usable = report;
+    for (const std::string& line : report.details()) logger_.warning(line);
     const bool has_hint = !plan_.columns.empty() && !unknown_text.empty();
-    throw_no_usable_row(options_.flag, names_, report,
+    throw_no_usable_row({names_, options_.flag}, report, description.files,
                         has_hint ? plan_.columns.inversion_hint(parse_row(unknown_text)) : "");
   }
 
@@ -230,11 +281,18 @@ class Preparation {
                          .report = report_of(*file, description.dropped, names_),
                          .fingerprint = std::move(description.fingerprint),
                          .note = std::move(description.note),
-                         .rows_read = description.rows_read,
                          .channels = {description.channels.begin(), description.channels.end()}};
-    warn_of_short_files(options_, description.rows_read, logger_);
+    for (const FileOutcome& outcome : description.files) {
+      origin.rows_read.push_back(outcome.read);
+      origin.file_fingerprints.push_back(outcome.fingerprint);
+    }
+    const std::vector<DataError> unusable = unusable_files({names_, options_.flag}, *file, description.files);
+    for (const DataError& error : unusable) origin.unusable.emplace_back(error.what());
+    warn_of_short_files(options_, origin.rows_read, logger_);
     log_report(names_, origin.report, logger_);
     log_notes(names_, description.notes, plan_.columns, logger_);
+    // Half of the data would be lost with no more than a warning.
+    if (!unusable.empty() && !options_.none_usable) throw DataError(unusable.front());
     return {std::make_shared<RowFileTable<Row>>(std::move(file)), std::move(origin)};
   }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "apus/data/columns.h"
+#include "apus/data/data_task.h"
 #include "apus/data/dataset.h"
 #include "apus/data/prepare.h"
 #include "apus/data/rows.h"
@@ -36,6 +37,8 @@ struct RowsPlan {
   std::optional<std::string> not_cached = {};
   /// What `encode` renames, for messages about it.
   ColumnMap columns = {};
+  /// What `encode` trains, for messages about rows of another shape.
+  DataTask task = DataTask::kDpo;
 };
 
 /// Rows in a mapped file, and all that is known about them.

@@ -99,7 +99,8 @@ std::shared_ptr<const SftDataset> prepare_token_rows(const TokenRowsPrepareOptio
                         .workers = options.workers,
                         .note = [](std::string_view) { return "rows of tokens"; },
                         .options = {{"read", read_options_in_key(options.read)},
-                                    {"tokens_below", options.vocab_size.value_or(-1)}}};
+                                    {"tokens_below", options.vocab_size.value_or(-1)}},
+                        .task = DataTask::kTokenRows};
   auto [table, origin] = prepare_rows(options.read, plan, logger);
   return std::make_shared<SftDataset>(std::move(table), std::move(origin));
 }

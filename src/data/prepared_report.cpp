@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "apus/base/error.h"
 #include "apus/base/join_words.h"
 #include "apus/base/log.h"
 #include "data/row_cache_key.h"
@@ -48,6 +49,32 @@ DropLog DropLog::from_json(const nlohmann::json& json) {
                                example.at(2).get<std::string>(), example.at(3).get<int64_t>()});
   }
   return log;
+}
+
+nlohmann::json FirstDrop::to_json() const {
+  return {{"line", line},         {"kind", problem.kind},       {"detail", problem.detail},
+          {"code", problem.code}, {"element", problem.element}, {"remedy", remedy}};
+}
+
+FirstDrop FirstDrop::from_json(const nlohmann::json& json) {
+  return {.line = json.at("line").get<int64_t>(),
+          .problem = {json.at("kind").get<std::string>(), json.at("detail").get<std::string>(),
+                      json.at("code").get<std::string>(), json.at("element").get<int64_t>()},
+          .remedy = json.at("remedy").get<std::string>()};
+}
+
+nlohmann::json FileOutcome::to_json() const {
+  return {{"read", read},
+          {"fingerprint", fingerprint},
+          {"first_drop", first_drop ? first_drop->to_json() : nlohmann::json()}};
+}
+
+FileOutcome FileOutcome::from_json(const nlohmann::json& json) {
+  FileOutcome outcome{.read = json.at("read").get<int64_t>(),
+                      .fingerprint = json.at("fingerprint").get<std::string>(),
+                      .first_drop = {}};
+  if (!json.at("first_drop").is_null()) outcome.first_drop = FirstDrop::from_json(json.at("first_drop"));
+  return outcome;
 }
 
 void NoteLog::add(const RowNotes& notes) {
@@ -100,12 +127,10 @@ NoteLog NoteLog::from_json(const nlohmann::json& json) {
 }
 
 std::string PreparedDescription::text() const {
-  const nlohmann::json json{{"key", key},
-                            {"fingerprint", fingerprint},
-                            {"note", note},
-                            {"rows_read", rows_read},
-                            {"dropped", dropped.to_json()},
-                            {"notes", notes.to_json()},
+  auto outcomes = nlohmann::json::array();
+  for (const FileOutcome& file : files) outcomes.push_back(file.to_json());
+  const nlohmann::json json{{"key", key},          {"fingerprint", fingerprint},   {"note", note},
+                            {"files", outcomes},   {"dropped", dropped.to_json()}, {"notes", notes.to_json()},
                             {"channels", channels}};
   return text_of_key(json);
 }
@@ -113,10 +138,12 @@ std::string PreparedDescription::text() const {
 PreparedDescription PreparedDescription::parse(std::string_view text, const std::string& file) {
   try {
     const auto json = nlohmann::json::parse(text);
+    std::vector<FileOutcome> files;
+    for (const auto& each : json.at("files")) files.push_back(FileOutcome::from_json(each));
     return {json.at("key"),
             json.at("fingerprint").get<std::string>(),
             json.at("note").get<std::string>(),
-            json.at("rows_read").get<std::vector<int64_t>>(),
+            std::move(files),
             DropLog::from_json(json.at("dropped")),
             NoteLog::from_json(json.at("notes")),
             json.at("channels").get<std::set<std::string>>()};
@@ -143,12 +170,44 @@ void log_notes(const std::vector<std::string>& files, const NoteLog& notes, cons
   for (const std::string& line : notes.warnings(columns)) logger.warning(join_words(files) + ": " + line);
 }
 
-void throw_no_usable_row(const std::string& flag, const std::vector<std::string>& files,
-                         const RowReport& report, const std::string& hint) {
+namespace {
+
+/// "; the first: FILE:1: empty chosen; `apus dpo` takes such rows".
+std::string first_reason(const std::string& file, const FirstDrop& first) {
+  return detail::concat("; the first: ", row_place_text(file, first.line, first.problem.element), ": ",
+                        first.problem.message(), first.remedy.empty() ? "" : "; ", first.remedy);
+}
+
+}  // namespace
+
+void throw_no_usable_row(const NamedFiles& files, const RowReport& report,
+                         const std::vector<FileOutcome>& outcomes, const std::string& hint) {
   std::string reasons = report.input() == 0 ? "no row at all in it" : report.summary();
-  for (const std::string& line : report.details()) reasons += "\n" + line;
-  if (!hint.empty()) reasons += "\n" + hint;
-  throw DataError(join_words(files), 0, "no usable row (" + flag + "): " + reasons);
+  for (size_t f = 0; f < outcomes.size(); ++f) {
+    if (!outcomes[f].first_drop) continue;
+    reasons += first_reason(files.names[f], *outcomes[f].first_drop);
+    break;
+  }
+  if (!hint.empty()) reasons += "; " + hint;
+  throw DataError(join_words(files.names), 0, "no usable row (" + files.flag + "): " + reasons);
+}
+
+std::vector<DataError> unusable_files(const NamedFiles& files, const RowFile& rows,
+                                      const std::vector<FileOutcome>& outcomes) {
+  std::vector<bool> is_used(files.names.size());
+  for (int64_t row = 0; row < rows.size(); ++row)
+    is_used[static_cast<size_t>(rows.entry(row).file & ~kTruncatedBit)] = true;
+  std::vector<DataError> errors;
+  for (size_t f = 0; f < outcomes.size(); ++f) {
+    if (is_used[f] || !outcomes[f].first_drop) continue;
+    const int64_t read = outcomes[f].read;
+    errors.emplace_back(
+        files.names[f], 0,
+        detail::concat("no usable row (", files.flag, "): ", read, read == 1 ? " row" : " rows",
+                       " read, all dropped", first_reason(files.names[f], *outcomes[f].first_drop),
+                       "; leave the file out, or correct its rows"));
+  }
+  return errors;
 }
 
 }  // namespace apus::data

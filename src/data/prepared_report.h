@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -48,6 +49,29 @@ class DropLog final {
   std::map<std::string, Kind> kinds_;
 };
 
+/// The first row of a file that was left out; kept for each file, as a log's examples may be another's.
+struct FirstDrop {
+  int64_t line = 0;
+  RowProblem problem;
+  /// What else takes such rows, for messages, as in "`apus dpo` takes such rows"; may be empty.
+  std::string remedy = {};
+
+  nlohmann::json to_json() const;
+  /// Throws:  nlohmann's exceptions for anything that to_json did not make.
+  static FirstDrop from_json(const nlohmann::json& json);
+};
+
+/// What became of one of the files.
+struct FileOutcome {
+  int64_t read = 0;
+  std::string fingerprint;  ///< of the text of its rows
+  std::optional<FirstDrop> first_drop;
+
+  nlohmann::json to_json() const;
+  /// Throws:  nlohmann's exceptions for anything that to_json did not make.
+  static FileOutcome from_json(const nlohmann::json& json);
+};
+
 /// What should be known about rows that are used, counted over all of them.
 class NoteLog final {
  public:
@@ -74,7 +98,7 @@ struct PreparedDescription {
   nlohmann::json key;
   std::string fingerprint;
   std::string note;
-  std::vector<int64_t> rows_read;  ///< from each file
+  std::vector<FileOutcome> files;
   DropLog dropped;
   NoteLog notes;
   std::set<std::string> channels;  ///< that rows belong to
@@ -94,8 +118,19 @@ void log_report(const std::vector<std::string>& files, const RowReport& report, 
 void log_notes(const std::vector<std::string>& files, const NoteLog& notes, const ColumnMap& columns,
                Logger& logger);
 
-/// Throws the DataError that says why no row is left; `hint` (may be empty) is its last line.
-[[noreturn]] void throw_no_usable_row(const std::string& flag, const std::vector<std::string>& files,
-                                      const RowReport& report, const std::string& hint);
+/// The files as they are given, and the flag that gave them.
+struct NamedFiles {
+  const std::vector<std::string>& names;
+  const std::string& flag;
+};
+
+/// Throws the DataError that says in one line why no row is left: counts, the first reason, `hint` (may be
+/// empty).
+[[noreturn]] void throw_no_usable_row(const NamedFiles& files, const RowReport& report,
+                                      const std::vector<FileOutcome>& outcomes, const std::string& hint);
+
+/// One error for each file that has rows, but none that is usable.
+std::vector<DataError> unusable_files(const NamedFiles& files, const RowFile& rows,
+                                      const std::vector<FileOutcome>& outcomes);
 
 }  // namespace apus::data

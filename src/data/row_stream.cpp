@@ -43,10 +43,9 @@ const std::filesystem::path& existing(const std::filesystem::path& path, std::st
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status))
-    throw DataError(
-        path.string(), 0,
-        detail::concat("no such file; check ", flag, path.is_relative() ? " (working directory: " : "",
-                       path.is_relative() ? std::filesystem::current_path(error).string() + ")" : ""));
+    throw ConfigError(detail::concat(
+        path.string(), ": no such file; check ", flag, path.is_relative() ? " (working directory: " : "",
+        path.is_relative() ? std::filesystem::current_path(error).string() + ")" : ""));
   APUS_CHECK(!std::filesystem::is_directory(status), NotSupported, path.string(), ": ", flag,
              " names a folder; name the files of rows in it");
   APUS_CHECK(std::filesystem::is_regular_file(status), NotSupported, path.string(), ": ", flag,

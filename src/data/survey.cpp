@@ -47,11 +47,13 @@ double ratio(int64_t part, int64_t whole) {
 }
 
 std::vector<LengthBin> histogram_of(const std::vector<int64_t>& sorted) {
-  const auto count = static_cast<uint64_t>(sorted.back());
-  const auto width = static_cast<int64_t>(std::bit_ceil(count / kMostBins + 1));
+  const int64_t first = sorted.front();
+  const auto span = static_cast<uint64_t>(sorted.back() - first);
+  const auto width = static_cast<int64_t>(std::bit_ceil(span / kMostBins + 1));
   std::vector<LengthBin> bins;
-  for (int64_t begin = 0; begin <= sorted.back(); begin += width) bins.push_back({begin, begin + width, 0});
-  for (const int64_t length : sorted) ++bins[static_cast<size_t>(length / width)].count;
+  for (int64_t begin = first; begin <= sorted.back(); begin += width)
+    bins.push_back({begin, begin + width, 0});
+  for (const int64_t length : sorted) ++bins[static_cast<size_t>((length - first) / width)].count;
   return bins;
 }
 

@@ -62,7 +62,7 @@ class Looker {
   }
 
  private:
-  /// Without rows, and an error, where none is usable.
+  /// With an error where a file has no usable row; without rows where there is none at all.
   Prepared prepare(DatasetPart part, std::string& error) {
     std::optional<data::RowReport> none_usable;
     const JobDataContext surroundings{.task = context_.task,
@@ -73,13 +73,19 @@ class Looker {
                                       .cache_folder = context_.cache_folder,
                                       .none_usable = &none_usable};
     try {
-      return prepared_of(prepare_rows(options_, part, surroundings), part);
+      Prepared prepared = prepared_of(prepare_rows(options_, part, surroundings), part);
+      for (const std::string& unusable : prepared.rows->origin().unusable) add_error(unusable, error);
+      return prepared;
     } catch (const DataError& refused) {
       if (!none_usable) throw;
-      error += (error.empty() ? "" : "\n") + std::string(refused.what());
+      add_error(refused.what(), error);
       const data::RowReadOptions read = read_options(options_, part, surroundings);
       return {.look = {.flag = read.flag, .files = data::count_unusable_files(read), .report = *none_usable}};
     }
+  }
+
+  static void add_error(const std::string& more, std::string& error) {
+    error += (error.empty() ? "" : "\n") + more;
   }
 
   Prepared prepared_of(const PreparedRows& rows, DatasetPart part) const {

@@ -1,6 +1,7 @@
 #include "train/job_data.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "apus/base/error.h"
@@ -66,7 +67,17 @@ ModelLimits read_model_limits(const JobOptions& options, const data::TokenizerFo
   return limits;
 }
 
+void require_folder(const std::string& folder, const char* flag) {
+  std::error_code absent;
+  if (fs::is_directory(folder, absent)) return;
+  throw ConfigError(detail::concat(
+      flag, " ", folder,
+      fs::exists(folder, absent) ? " is a file; name the model's folder, with config.json and weights"
+                                 : ": there is no such folder; it would hold a model, with config.json"));
+}
+
 data::TokenizerFolder load_job_tokenizer(const JobOptions& options, Logger& logger) {
+  require_folder(options.model, "--model");
   data::TokenizerFolder folder = data::load_tokenizer_folder(options.model);
   const data::TemplateChoice choice = data::choose_template(options.chat_template, folder);
   for (const std::string& warning : choice.warnings) logger.warning(warning);
@@ -139,6 +150,21 @@ std::shared_ptr<const data::PackedDataset> pack_rows(std::shared_ptr<const data:
 std::string JobRows::fingerprint() const {
   const std::string own = train->origin().fingerprint;
   return held_out ? own + " " + held_out->origin().fingerprint : own;
+}
+
+nlohmann::ordered_json JobRows::files() const {
+  auto files = nlohmann::ordered_json::array();
+  for (const PreparedRows* part : {&all, &validation}) {
+    if (!part->pairs && !part->texts) continue;
+    const data::DatasetOrigin& origin = part->rows()->origin();
+    for (size_t f = 0; f < origin.file_fingerprints.size(); ++f) {
+      files.push_back({{"flag", part->read.flag},
+                       {"file", origin.files[f]},
+                       {"rows", origin.rows_read[f]},
+                       {"fingerprint", origin.file_fingerprints[f]}});
+    }
+  }
+  return files;
 }
 
 JobRows prepare_job_rows(const JobOptions& options, const JobDataContext& context) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -30,6 +31,9 @@ struct ModelLimits {
 /// Reads config.json, if there is one. Warns where rows may be longer than what the model was made for.
 ModelLimits read_model_limits(const JobOptions& options, const data::TokenizerFolder& tokenizer,
                               Logger& logger);
+
+/// Throws:      ConfigError naming the flag where no folder is there.
+void require_folder(const std::string& folder, const char* flag);
 
 /// The tokenizer of --model with the template of --template; says what may surprise about it.
 data::TokenizerFolder load_job_tokenizer(const JobOptions& options, Logger& logger);
@@ -92,6 +96,8 @@ struct JobRows {
 
   /// Over everything that decides about the rows.
   std::string fingerprint() const;
+  /// For args.json: file, rows read and fingerprint of the text of each file of --dataset and --val_dataset.
+  nlohmann::ordered_json files() const;
 };
 
 /// Everything of the above in order. Evaluation takes rows as they are, so that its figures do not depend on

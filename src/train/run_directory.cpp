@@ -18,6 +18,7 @@
 #include "apus/base/parse_value.h"
 #include "apus/checkpoint/checkpoint.h"
 #include "apus/checkpoint/manifest.h"
+#include "train/args_differences.h"
 
 namespace apus::train {
 namespace {
@@ -80,35 +81,6 @@ int64_t last_number(const fs::path& output_dir) {
   return last;
 }
 
-bool is_compared(const std::string& key) {
-  const auto& skipped = uncompared_keys();
-  return std::find(skipped.begin(), skipped.end(), key) == skipped.end();
-}
-
-/// Whether evaluation follows save_steps, which is not compared.
-bool eval_follows_save(const nlohmann::json& args) {
-  return args.contains("eval_steps") && args.contains("save_steps") &&
-         args.at("eval_steps") == args.at("save_steps");
-}
-
-/// "learning_rate: was 1e-4, is 2e-4" for every compared key that differs.
-std::vector<std::string> differences(const nlohmann::json& before, const nlohmann::json& now) {
-  std::vector<std::string> lines;
-  const auto compare = [&](const std::string& key) {
-    if (key == "eval_steps" && eval_follows_save(before) && eval_follows_save(now)) return;
-    const nlohmann::json old_value = before.contains(key) ? before.at(key) : nlohmann::json();
-    const nlohmann::json new_value = now.contains(key) ? now.at(key) : nlohmann::json();
-    if (is_compared(key) && old_value != new_value) {
-      lines.push_back(detail::concat(key, ": was ", dump_json(old_value), ", is ", dump_json(new_value)));
-    }
-  };
-  for (const auto& [key, value] : now.items()) compare(key);
-  for (const auto& [key, value] : before.items()) {
-    if (!now.contains(key)) compare(key);
-  }
-  return lines;
-}
-
 /// An error if the world is all that changed (and what is derived from it).
 void refuse_other_world(const Version& version, const nlohmann::json& now) {
   if (!version.args.contains(kWorldKey) || version.args.at(kWorldKey) == now.at(kWorldKey)) return;
@@ -116,7 +88,7 @@ void refuse_other_world(const Version& version, const nlohmann::json& now) {
   for (const char* key : {kWorldKey, "gradient_accumulation_steps"}) {
     if (version.args.contains(key)) same_world[key] = version.args.at(key);
   }
-  if (!differences(version.args, same_world).empty()) return;
+  if (!args_differences(version.args, same_world).empty()) return;
   throw ConfigError(detail::concat(version.path.string(), " was started with ",
                                    dump_json(version.args.at(kWorldKey)),
                                    " ranks and is not finished, this run has ", dump_json(now.at(kWorldKey)),
@@ -167,7 +139,8 @@ void start_from(RunDecision& decision, const fs::path& named, const nlohmann::js
              checkpoint::kManifestName, "); name a checkpoint-N folder of an earlier run, auto or none");
   checkpoint::read_manifest(named);
   decision.checkpoint = fs::canonical(named);
-  if (fs::exists(named / kArgs)) decision.named_differences = differences(load_json_file(named / kArgs), now);
+  if (fs::exists(named / kArgs))
+    decision.named_differences = args_differences(load_json_file(named / kArgs), now);
   const fs::path state = *decision.checkpoint / "trainer_state.json";
   const nlohmann::json json = load_json_file(state);
   decision.step = JsonView(json, state.string()).require<int64_t>("global_step");
@@ -179,7 +152,7 @@ bool names_folder(const std::string& resume) {
 
 /// Whether an unfinished version is the one that this command would continue.
 bool continues(const Version& version, const nlohmann::json& now, const RunDirectoryOptions& options) {
-  if (version.finished || !differences(version.args, now).empty()) return false;
+  if (version.finished || !args_differences(version.args, now).empty()) return false;
   return !names_folder(options.resume) || version.args.value("resume_from_checkpoint", "") == options.resume;
 }
 
@@ -223,7 +196,9 @@ const std::vector<std::string>& uncompared_keys() {
                                                 "dataloader_num_workers",
                                                 "dataloader_prefetch_factor",
                                                 "resume_from_checkpoint",
-                                                "add_version"};
+                                                "add_version",
+                                                "data_files",
+                                                kModelFolderKey};
   return keys;
 }
 
@@ -245,7 +220,7 @@ RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOpt
   if (options.resume == "auto" && looks_back) {
     const Version& newest = earlier.front();
     const auto began = newest.args.value("resume_from_checkpoint", std::string("auto"));
-    const bool is_same = differences(newest.args, now).empty();
+    const bool is_same = args_differences(newest.args, now).empty();
     if (newest.finished && is_same && names_folder(began)) {
       // Its weights come from another job: not what this command asks for.
       decision.differences = {detail::concat("resume_from_checkpoint: was ", began, ", is auto")};
@@ -256,7 +231,7 @@ RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOpt
     }
     if (unfinished != earlier.end()) {
       if (!options.overwrite) refuse_other_world(*unfinished, now);
-      decision.differences = differences(unfinished->args, now);
+      decision.differences = args_differences(unfinished->args, now);
     }
   }
   APUS_CHECK(options.add_version || options.overwrite || earlier.empty(), ConfigError,
@@ -304,10 +279,13 @@ void require_writable(const fs::path& output_dir) {
     existing = existing.parent_path();
   }
   if (!fs::exists(existing)) existing = ".";
-  if (!fs::is_directory(existing)) throw FileError("create", output_dir, ENOTDIR);
+  const auto refuse = [&](const FileError& error) {
+    throw ConfigError(detail::concat("--output_dir ", output_dir.string(), ": ", error.what()));
+  };
+  if (!fs::is_directory(existing)) refuse(FileError("create", output_dir, ENOTDIR));
   const fs::path probe = existing / detail::concat(".apus-probe-", ::getpid());
   const int descriptor = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (descriptor < 0) throw FileError("write into", existing, errno);
+  if (descriptor < 0) refuse(FileError("write into", existing, errno));
   ::close(descriptor);
   std::error_code ignored;
   fs::remove(probe, ignored);

@@ -28,6 +28,12 @@ struct APUS_API DatasetOrigin {
   std::string note = {};
   /// Rows that were read from each file; empty where rows come from no files.
   std::vector<int64_t> rows_read = {};
+  /// Hash over the text of the rows that were read from each file, however it is packed; tells which file has
+  /// changed where `fingerprint` has. Empty where rows come from no files.
+  std::vector<std::string> file_fingerprints = {};
+  /// One message for each file with rows of which none is usable. Preparing throws the first of them, unless
+  /// it serves a look at the data (see RowReadOptions::none_usable).
+  std::vector<std::string> unusable = {};
   /// Names of the channels that rows belong to, sorted; a subset keeps those of the whole.
   std::vector<std::string> channels = {};
 };

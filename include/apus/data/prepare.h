@@ -42,7 +42,8 @@ struct RowReadOptions {
   int64_t max_cache_bytes = int64_t{64} << 30;
   /// Says when progress is reported; nullptr: the machine's clock. Must live as long as the call.
   const Clock* clock = nullptr;
-  /// Receives the counts before "no usable row" is thrown; nullptr: nobody does.
+  /// For a look at the data, which reports what is wrong with it. Receives the counts before "no usable row"
+  /// is thrown; a file without a usable row beside good ones is then no error (DatasetOrigin::unusable).
   std::optional<RowReport>* none_usable = nullptr;
 };
 
@@ -68,11 +69,11 @@ struct DpoPrepareOptions {
 /// says. Rows keep the order of the files. The fingerprint covers the text of the rows read, the tokens of
 /// those used, template and options, but neither paths nor how a file is packed, threads or caches. Memory:
 /// 64 MiB of text that is read ahead and what becomes of it, however large the files; afterwards none.
-/// Throws:  DataError: a file is missing (names path and flag) or damaged, a bad row under `strict`
-/// (file:line:
-///          message), or no usable row (with the counted reasons); NotSupported for files or templates that
-///          this build lacks; ConfigError for options that do not fit; FileError if rows can be written
-///          nowhere.
+/// Throws:  DataError: a file is damaged, a bad row under `strict` (file:line:
+///          message), or no usable row in a file that has rows (with the first reason and the command that
+///          takes such rows); ConfigError: a file is missing (names path and flag); NotSupported for files or
+///          templates that this build lacks; ConfigError for options that do not fit; FileError if rows can
+///          be written nowhere.
 APUS_API std::shared_ptr<const DpoDataset> prepare_dpo(const TokenizerFolder& tokenizer,
                                                        const DpoPrepareOptions& options, Logger& logger);
 

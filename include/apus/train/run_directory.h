@@ -44,6 +44,9 @@ struct APUS_API RunDecision {
   bool is_checked = false;
 };
 
+/// Key of args.json for the absolute path of the folder that `model` named.
+inline constexpr const char* kModelFolderKey = "model_folder";
+
 /// Keys of args.json that may differ between a run and its continuation.
 APUS_API const std::vector<std::string>& uncompared_keys();
 
@@ -72,7 +75,7 @@ APUS_API void append_log(const std::filesystem::path& run_dir, const nlohmann::o
 APUS_API void finish_run(const std::filesystem::path& run_dir, int64_t steps);
 
 /// Tries to create a file where runs shall lie, before anything expensive is done, and removes it again.
-/// Throws:      FileError naming the folder and the remedy.
+/// Throws:      ConfigError naming --output_dir, the folder and the remedy.
 APUS_API void require_writable(const std::filesystem::path& output_dir);
 
 /// Step of the checkpoint whose evaluation in logging.jsonl has the best `metric` ("eval_loss"), among

@@ -64,7 +64,7 @@ TEST_F(Job, AFullCheckpointIsAModelOfItsOwn) {
   EXPECT_FALSE(after.front().tensor.equal(before.front().tensor)) << "the embedding was trained";
   EXPECT_TRUE(logger_->contains("the whole model"));
   ASSERT_TRUE(summary.report);
-  EXPECT_EQ(summary.report->next_command, "") << "nothing to merge";
+  EXPECT_EQ(summary.report->next, train::load_hint(summary.last_checkpoint.string()));
 }
 
 TEST_F(Job, TheReportAccountsForEveryRowAndNamesTheNextCommand) {
@@ -80,8 +80,8 @@ TEST_F(Job, TheReportAccountsForEveryRowAndNamesTheNextCommand) {
   EXPECT_EQ(rows.input, 9);
   EXPECT_EQ(rows.held_out, 2);
   EXPECT_EQ(rows.whole, 6);
-  EXPECT_EQ(summary.report->next_command, "apus merge --adapters " + summary.last_checkpoint.string());
-  EXPECT_TRUE(logger_->contains(summary.report->next_command));
+  EXPECT_EQ(summary.report->next, "apus merge --adapters " + summary.last_checkpoint.string());
+  EXPECT_TRUE(logger_->contains(summary.report->next));
   EXPECT_TRUE(summary.report->first_loss && summary.report->last_evaluation);
 }
 
@@ -96,10 +96,20 @@ TEST_F(Job, SaysAtItsStartWhatItDoes) {
 TEST_F(Job, MergesAtItsEndIfAsked) {
   auto options = bench_.options({"sft", "lora"});
   options.merge_lora = true;
-  const auto summary = run_job(1, options);
-  EXPECT_TRUE(fs::exists(summary.run_dir / "merges/model.safetensors"));
+  options.rope_scaling = "linear";  // which the merge has to say something about
+  options.max_model_len = 256;
+  const auto summary = run_job(1, options, logger_);
+  const fs::path merged = summary.run_dir / "merges";
+  EXPECT_TRUE(fs::exists(merged / "model.safetensors"));
   EXPECT_TRUE(fs::exists(fs::path(options.output_dir) / "merges/config.json")) << "the link";
-  EXPECT_EQ(summary.report->next_command, "");
+  EXPECT_TRUE(logger_->contains("Note: config.json has the rotary scaling"));
+  EXPECT_EQ(summary.report->next, train::load_hint(merged.string()));
+  const auto& places = summary.report->places;
+  EXPECT_NE(std::ranges::find(places, std::pair<std::string, std::string>("merged model", merged.string())),
+            places.end());
+  const auto again = run_job(1, options);
+  EXPECT_TRUE(again.was_complete);
+  EXPECT_EQ(again.report->next, summary.report->next);
 }
 
 TEST_F(Job, EndsWithTheBestCheckpointIfAsked) {
@@ -141,7 +151,7 @@ TEST_F(Job, SaysWhatDiffersFromTheRunOfANamedCheckpoint) {
       bench_.put("other.jsonl", read_file(options.dataset[0]) + "{\"text\": \"one more\"}\n").string()};
   options.resume_from_checkpoint = (first.run_dir / "checkpoint-3").string();
   run_job(1, options, logger_);
-  EXPECT_TRUE(logger_->contains("--resume_from_checkpoint was made with another data_fingerprint: was "));
+  EXPECT_TRUE(logger_->contains("--resume_from_checkpoint was made with another data: "));
   EXPECT_TRUE(logger_->contains("at step 3"));
 }
 
@@ -164,6 +174,105 @@ TEST_F(Job, ChecksTheOutputFolderBeforeItReadsAnything) {
   options.output_dir = (bench_.put("file", "x") / "out").string();
   const std::string message = refusal<FileError>(options);
   EXPECT_NE(message.find("out"), std::string::npos) << message;
+}
+
+/// Files of a folder and below; 0 also where it is not there.
+int64_t entries_below(const fs::path& folder) {
+  std::error_code absent;
+  const fs::recursive_directory_iterator files(folder, absent);
+  return absent ? 0 : std::distance(fs::begin(files), fs::end(files));
+}
+
+TEST_F(Job, ARunOfWhichNothingCameLeavesNoFolder) {
+  auto options = bench_.options({"sft", "lora"}, "new/out");
+  options.report_to = {"tensorboard"};
+  options.logging_steps = 5;
+  options.metric_for_best_model = "foo";
+  EXPECT_NE(refusal<ConfigError>(options).find("metric_for_best_model foo"), std::string::npos);
+  EXPECT_FALSE(fs::exists(bench_.path("new"))) << "the folders around it, too";
+  EXPECT_FALSE(logger_->contains("Output: ")) << "looked at before the folder is made";
+
+  options.metric_for_best_model = "eval_loss";
+  options.learning_rate = 1e30;
+  options.max_grad_norm = 0;
+  options.lr_scheduler_type = "constant";
+  options.warmup_steps = 0;
+  const auto diverged = refusal<Error>(options);
+  EXPECT_NE(diverged.find("training has diverged"), std::string::npos) << diverged;
+  EXPECT_FALSE(fs::exists(bench_.path("new"))) << "nothing was logged or saved";
+  options.logging_steps = 1;
+  refusal<Error>(options);
+  EXPECT_TRUE(fs::exists(bench_.path("new"))) << "what was logged stays";
+}
+
+TEST_F(Job, AFolderThatWasThereStays) {
+  auto options = bench_.options({"sft", "lora"});
+  fs::create_directories(options.output_dir);
+  options.add_version = false;
+  options.metric_for_best_model = "foo";
+  EXPECT_NE(refusal<ConfigError>(options).find("metric_for_best_model foo"), std::string::npos);
+  EXPECT_TRUE(fs::exists(options.output_dir));
+  EXPECT_EQ(entries_below(options.output_dir), 0);
+  options.metric_for_best_model = "eval_loss";
+  EXPECT_TRUE(run_job(1, options).finished);
+  options.metric_for_best_model = "foo";
+  options.overwrite = true;
+  const int64_t before = entries_below(options.output_dir);
+  EXPECT_NE(refusal<ConfigError>(options).find("metric_for_best_model foo"), std::string::npos);
+  EXPECT_EQ(entries_below(options.output_dir), before) << "the earlier run is overwritten by no run";
+}
+
+TEST_F(Job, ADiskWithoutRoomForACheckpointIsSaidBeforeTheFirstStep) {
+  for (const char* type : {"lora", "full"}) {
+    int64_t steps = 0;
+    const auto start = [&](int64_t free) {
+      run_ranks(1, [&](std::shared_ptr<comm::Communicator> dp) {
+        SystemClock clock;
+        train::run_job(bench_.options({"sft", type}, type),
+                       {.world = dp,
+                        .logger = logger_,
+                        .clock = &clock,
+                        .on_step = [&](const train::JobProgress&) { ++steps; },
+                        .free_space = [free](const fs::path&) { return free; }});
+      });
+    };
+    try {
+      start(1000);
+      ADD_FAILURE() << "trained without room";
+    } catch (const CheckpointError& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("a checkpoint needs "), std::string::npos) << text;
+      EXPECT_NE(text.find("make room"), std::string::npos) << text;
+    }
+    EXPECT_EQ(steps, 0);
+    EXPECT_FALSE(fs::exists(bench_.path(type)));
+    start(int64_t{1} << 40);
+    EXPECT_EQ(steps, 6);
+  }
+}
+
+TEST_F(Job, OnlyAnothersFinishedCheckpointLeavesNothingToTrain) {
+  const auto first = run_job(1, bench_.options({"sft", "lora"}, "first"));
+  fs::remove(first.run_dir / "run.json");  // as if it had been killed at its very end
+  const auto second = run_job(1, bench_.options({"sft", "lora"}, "first"), logger_);
+  EXPECT_TRUE(second.finished);
+  EXPECT_EQ(second.run_dir, first.run_dir);
+  EXPECT_FALSE(logger_->contains("nothing was left to train"));
+  auto options = bench_.options({"sft", "lora"}, "third");
+  options.resume_from_checkpoint = first.last_checkpoint.string();
+  run_job(1, options, logger_);
+  EXPECT_TRUE(logger_->contains("nothing was left to train"));
+}
+
+TEST_F(Job, ArgsNameTheModelsFolderInFull) {
+  auto options = bench_.options({"sft", "lora"});
+  options.model = fs::relative(options.model).string();
+  options.max_steps = 1;
+  const auto summary = run_job(1, options);
+  const auto args = nlohmann::json::parse(read_file(summary.last_checkpoint / "args.json"));
+  EXPECT_EQ(args.at("model"), options.model);
+  EXPECT_TRUE(fs::path(args.at("model_folder").get<std::string>()).is_absolute());
+  EXPECT_TRUE(fs::equivalent(args.at("model_folder").get<std::string>(), options.model));
 }
 
 TEST_F(Job, PairsAreNoTextsAndTheOtherWayRound) {

@@ -167,7 +167,8 @@ TEST_F(BadInput, AdapterThatFitsItsConfigButNotTheModel) {
 
 TEST_F(BadInput, OutputThatCannotBeWritten) {
   const fs::path blocked = folder_.put("file", "") / "below";
-  expect_error(run_apus(instead(command(), "--output_dir", blocked.string())), 1, {blocked.string()});
+  expect_error(run_apus(instead(command(), "--output_dir", blocked.string())), 2,
+               {"--output_dir " + blocked.string() + ": cannot create "});
 }
 
 TEST_F(BadInput, PortInUse) {

@@ -118,10 +118,65 @@ TEST_F(PrepareDpo, NamesTheFileAndTheReasonsWhereNoRowIsUsable) {
   const std::string message = message_of<DataError>([&] { prepared(options_for({path})); });
   EXPECT_TRUE(message.starts_with(path + ": no usable row (--dataset): rows: 3 read")) << message;
   EXPECT_NE(message.find("2 empty chosen, 1 no preference row"), std::string::npos) << message;
-  EXPECT_NE(message.find(path + ":1: empty chosen"), std::string::npos) << message;
+  EXPECT_TRUE(message.ends_with("; the first: " + path + ":1: empty chosen")) << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos) << "the cause is the last line: " << message;
+  CaptureLogger logger;
+  EXPECT_THROW(prepare_dpo(tokenizer(), options_for({path}), logger), DataError);
+  EXPECT_TRUE(logger.contains("2 rows dropped, empty chosen:"));
   const std::string empty = write("b.jsonl", "\n");
   EXPECT_EQ(message_of<DataError>([&] { prepared(options_for({empty})); }),
             empty + ": no usable row (--dataset): no row at all in it");
+}
+
+TEST_F(PrepareDpo, AFileWithoutAUsableRowIsAnErrorBesideGoodOnes) {
+  const std::string bad = pair_line("p", "", "b");
+  const std::string good =
+      write("good.jsonl", good_lines(3) + bad + bad + bad);  // all examples of the reason
+  const std::string chat =
+      write("chat.jsonl",
+            R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"
+            "\n");
+  const std::string empty = write("empty.jsonl", bad + bad);
+  DpoPrepareOptions options = options_for({good, chat});
+  options.read.cache_folder = folder() / "cache";
+  for (const char* from : {"the files", "the cache"}) {
+    const std::string message = message_of<DataError>([&] { prepared(options); });
+    EXPECT_TRUE(message.starts_with(
+        chat + ": no usable row (--dataset): 1 row read, all dropped; the first: " + chat +
+        ":1: no preference row"))
+        << from << ": " << message;
+    EXPECT_NE(message.find("; `apus sft` takes such rows"), std::string::npos) << from << ": " << message;
+  }
+  const std::string message = message_of<DataError>([&] { prepared(options_for({good, empty})); });
+  EXPECT_TRUE(message.starts_with(
+      empty + ": no usable row (--dataset): 2 rows read, all dropped; the first: " + empty +
+      ":1: empty chosen; leave the file out"))
+      << message;
+  std::optional<RowReport> none;
+  options.read.none_usable = &none;
+  const auto looked = prepared(options);
+  EXPECT_EQ(looked->size(), 3);
+  ASSERT_EQ(looked->origin().unusable.size(), 1u);
+  EXPECT_FALSE(none.has_value());
+  EXPECT_EQ(prepared(options_for({good, write("blank.jsonl", "\n")}))->size(), 3) << "nothing is lost of it";
+}
+
+TEST_F(PrepareDpo, EachFileHasAFingerprintOfItsText) {
+  const std::string a = write("a.jsonl", good_lines(3)), b = write("b.jsonl", good_lines(2));
+  const auto prints = [](const DpoPrepareOptions& options) {
+    return prepared(options)->origin().file_fingerprints;
+  };
+  const auto before = prints(options_for({a, b}));
+  ASSERT_EQ(before.size(), 2u);
+  EXPECT_NE(before[0], before[1]);
+  EXPECT_EQ(prints(options_for({b}))[0], before[1]) << "whatever other files there are";
+  DpoPrepareOptions shorter = options_for({a, b});
+  shorter.read.max_length = 100;
+  EXPECT_EQ(prints(shorter), before) << "of the text, not of what becomes of it";
+  write("b.jsonl", good_lines(1) + pair_line("question 1", "yes 1", "NO"));
+  const auto after = prints(options_for({a, b}));
+  EXPECT_EQ(after[0], before[0]);
+  EXPECT_NE(after[1], before[1]);
 }
 
 TEST_F(PrepareDpo, TheResultDoesNotDependOnTheNumberOfThreads) {
@@ -193,7 +248,7 @@ TEST_F(PrepareDpo, RefusesOptionsThatDoNotFit) {
   EXPECT_THROW(prepared(options), ConfigError);
   options = options_for({(folder() / "none.jsonl").string()});
   options.read.flag = "--val_dataset";
-  EXPECT_NE(message_of<DataError>([&] { prepared(options); }).find("no such file; check --val_dataset"),
+  EXPECT_NE(message_of<ConfigError>([&] { prepared(options); }).find("no such file; check --val_dataset"),
             std::string::npos);
 }
 

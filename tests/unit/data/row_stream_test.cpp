@@ -207,8 +207,11 @@ TEST_F(RowStreamTest, DamagedDataNamesTheByte) {
 
 TEST_F(RowStreamTest, NamesPathAndFlagOfAMissingFile) {
   const std::string path = (folder() / "missing.jsonl").string();
-  EXPECT_EQ(message_of<DataError>([&] { RowStream({path, {}}); }), path + ": no such file; check --dataset");
-  const auto relative = message_of<DataError>([] {
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              RowStream({path, {}});
+            }),
+            path + ": no such file; check --dataset");
+  const auto relative = message_of<ConfigError>([] {
     RowStream({"no_such.jsonl", {}}, {.flag = "--val_dataset"});
   });
   EXPECT_EQ(relative, "no_such.jsonl: no such file; check --val_dataset (working directory: " +

@@ -65,12 +65,12 @@ TEST(Survey, TheHistogramCountsEverySequenceOnce) {
   const std::vector<RowLengths> rows = {{1, 17, 1}, {40, 0, 1}, {16, 0, 1}, {8, 7, 1}};
   const LengthSummary summary = summarize_lengths(rows);
   EXPECT_EQ(summary.sequences, 6);
-  ASSERT_EQ(summary.histogram.size(), 11u) << "width 4 up to 40";
-  EXPECT_EQ(summary.histogram[0], (LengthBin{0, 4, 1}));
-  EXPECT_EQ(summary.histogram[1], (LengthBin{4, 8, 1}));
-  EXPECT_EQ(summary.histogram[2], (LengthBin{8, 12, 1}));
-  EXPECT_EQ(summary.histogram[4], (LengthBin{16, 20, 2}));
-  EXPECT_EQ(summary.histogram[10], (LengthBin{40, 44, 1}));
+  ASSERT_EQ(summary.histogram.size(), 10u) << "width 4 from 1 to 40";
+  EXPECT_EQ(summary.histogram[0], (LengthBin{1, 5, 1}));
+  EXPECT_EQ(summary.histogram[1], (LengthBin{5, 9, 2}));
+  EXPECT_EQ(summary.histogram[3], (LengthBin{13, 17, 1}));
+  EXPECT_EQ(summary.histogram[4], (LengthBin{17, 21, 1}));
+  EXPECT_EQ(summary.histogram[9], (LengthBin{37, 41, 1}));
   for (const int64_t longest : {1, 15, 16, 31, 100, 4095, 4096, 1'000'000}) {
     const std::vector<RowLengths> one = {{.first = longest}};
     const auto bins = summarize_lengths(one).histogram;
@@ -78,6 +78,17 @@ TEST(Survey, TheHistogramCountsEverySequenceOnce) {
     EXPECT_EQ(bins.back().count, 1) << longest;
     EXPECT_GT(bins.back().end, longest);
   }
+}
+
+TEST(Survey, TheHistogramBeginsAtTheShortestRow) {
+  std::vector<RowLengths> rows;
+  for (const int64_t length : {36, 41, 46}) rows.push_back({.first = length});
+  const auto bins = summarize_lengths(rows).histogram;
+  EXPECT_EQ(bins.size(), 11u);
+  EXPECT_EQ(bins.front(), (LengthBin{36, 37, 1}));
+  EXPECT_EQ(bins.back(), (LengthBin{46, 47, 1}));
+  rows.push_back({.first = 36 + 1000});
+  EXPECT_LE(summarize_lengths(rows).histogram.size(), 16u);
 }
 
 TEST(Survey, WithoutRowsNothingIsDividedByZero) {

@@ -101,6 +101,32 @@ TEST_F(DataLookTest, WhereNoRowIsUsableTheCountsAreThere) {
   EXPECT_TRUE(to_json(look()).at("error").is_null());
 }
 
+TEST_F(DataLookTest, AFileWithoutAUsableRowIsAnErrorBelowTheTable) {
+  const fs::path pairs = folder_.put("b.jsonl", R"({"prompt": "a", "chosen": "b", "rejected": "c"})");
+  options_.dataset.push_back(pairs.string());
+  const DataLook look = this->look();
+  EXPECT_EQ(look.error.find(pairs.string() + ": no usable row (--dataset): 1 row read"), 0u) << look.error;
+  EXPECT_NE(look.error.find("`apus dpo` takes such rows"), std::string::npos) << look.error;
+  ASSERT_EQ(look.train.files.size(), 2u);
+  EXPECT_EQ(look.train.files[0].whole, 3);
+  EXPECT_EQ(look.train.files[1].dropped, 1);
+  EXPECT_GT(look.batches.steps, 0);
+}
+
+TEST_F(DataLookTest, AModelThatIsNotThereIsNamedByItsFlag) {
+  const auto refusal = [&](const std::string& model) {
+    options_.model = model;
+    try {
+      look();
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refusal("nosuch").find("--model nosuch: there is no such folder"), 0u);
+  EXPECT_EQ(refusal(rows_.string()).find("--model " + rows_.string() + " is a file"), 0u);
+}
+
 TEST_F(DataLookTest, HeldOutRowsAreCountedByThemselves) {
   options_.split_dataset_ratio = 0.34;
   const DataLook split = look();

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apus/base/clock.h"
 #include "apus/base/error.h"
 #include "apus/base/log.h"
@@ -54,6 +56,18 @@ TEST_F(JobData, SplitsThenPacks) {
   EXPECT_EQ(found.packing->rows, 6);
   EXPECT_LT(found.train->size(), 6);
   EXPECT_NE(found.fingerprint(), rows(bench_.options({"sft", "lora"})).fingerprint());
+}
+
+TEST_F(JobData, TheRecordNamesEachFile) {
+  JobOptions options = bench_.options({"sft", "lora"});
+  options.val_dataset = {bench_.put("val.jsonl", "{\"text\": \"one two\"}\n").string()};
+  const nlohmann::ordered_json files = rows(options).files();
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(files[0].at("file"), options.dataset[0]);
+  EXPECT_EQ(files[0].at("rows"), 8);
+  EXPECT_EQ(files[1].at("flag"), "--val_dataset");
+  EXPECT_EQ(files[1].at("rows"), 1);
+  EXPECT_EQ(files[0].at("fingerprint").get<std::string>().size(), 16u);
 }
 
 TEST_F(JobData, TheTemplateFollowsTheFlag) {
