@@ -81,21 +81,23 @@ AdapterPlace place_of(const fs::path& adapter) {
 std::string instead(const fs::path& named) {
   if (!fs::exists(named)) return "does not exist";
   if (!fs::is_directory(named)) return "is no folder";
-  if (fs::exists(named / "config.json")) return "is a whole model, which needs no merge";
+  if (fs::exists(named / "config.json"))
+    return "is a whole model, which needs no merge and is trained as --model";
   return "holds no adapter_config.json, and no whole checkpoint with one";
 }
 
 }  // namespace
 
-AdapterPlace find_adapter(const fs::path& named) {
+AdapterPlace find_adapter(const fs::path& named, std::string_view flag) {
   if (is_adapter(named)) return place_of(named);
   std::error_code unreadable;
   if (fs::is_directory(named, unreadable)) {
     if (const auto found = newest_checkpoint(named)) return place_of(*found);
     if (const auto found = newest_of_versions(named)) return place_of(*found);
   }
-  throw ConfigError("--adapters " + named.string() + " " + instead(named) +
-                    "; name a checkpoint-N of a LoRA run, the run's folder, or a PEFT adapter's folder");
+  throw ConfigError(
+      detail::concat(flag, " ", named.string(), " ", instead(named),
+                     "; name a checkpoint-N of a LoRA run, the run's folder, or a PEFT adapter's folder"));
 }
 
 fs::path merge_target(const AdapterPlace& place) {

@@ -23,10 +23,11 @@ int required(const Environment& env, std::string_view name, int64_t least, const
   return static_cast<int>(*value);
 }
 
-int integer_or(const Environment& env, std::string_view name, int fallback) {
+int integer_or(const Environment& env, std::string_view name, int fallback, int64_t least = 0) {
   const std::optional<int64_t> value = env.get_int(name);
   if (!value) return fallback;
-  APUS_CHECK(*value >= 0 && *value <= 1'000'000, ConfigError, name, "=", *value, ": expected 0 or more");
+  APUS_CHECK(*value >= least && *value <= 1'000'000, ConfigError, name, "=", *value, ": expected ", least,
+             " or more");
   return static_cast<int>(*value);
 }
 
@@ -165,8 +166,7 @@ LaunchEnvironment from_nproc(const Environment& env, int spawn, const LaunchEnvi
   launch.source = LaunchSource::kSpawn;
   launch.spawn = spawn;
   launch.local_world_size = spawn;
-  const int node_count = integer_or(env, "NNODES", nodes.world_size);
-  APUS_CHECK(node_count >= 1, ConfigError, "NNODES=", node_count, ": expected 1 or more");
+  const int node_count = integer_or(env, "NNODES", nodes.world_size, 1);
   launch.node_rank = integer_or(env, "NODE_RANK", node_count > 1 ? nodes.rank : 0);
   APUS_CHECK(launch.node_rank < node_count, ConfigError, "NODE_RANK=", launch.node_rank,
              " is not below NNODES=", node_count);
@@ -205,8 +205,7 @@ std::string launch_source_name(LaunchSource source) {
 LaunchEnvironment resolve_launch(const Environment& environment) {
   if (filled(environment, "RANK") || filled(environment, "WORLD_SIZE")) return from_torchrun(environment);
   const LaunchEnvironment launcher = from_launcher(environment);
-  const int spawn = integer_or(environment, "NPROC_PER_NODE", 1);
-  APUS_CHECK(spawn >= 1, ConfigError, "NPROC_PER_NODE=", spawn, ": expected 1 or more");
+  const int spawn = integer_or(environment, "NPROC_PER_NODE", 1, 1);
   // Several tasks on this node already: as with torchrun, NPROC_PER_NODE is a left-over.
   const bool started = launcher.local_world_size > 1;
   return spawn > 1 && !started ? from_nproc(environment, spawn, launcher) : launcher;

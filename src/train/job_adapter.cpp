@@ -8,6 +8,7 @@
 #include "apus/base/error.h"
 #include "apus/base/file.h"
 #include "apus/base/json.h"
+#include "apus/checkpoint/merge_places.h"
 #include "apus/nn/module.h"
 #include "apus/peft/lora.h"
 #include "apus/train/job_settings.h"
@@ -74,6 +75,22 @@ void take_adapter_settings(JobOptions& options, const peft::LoraConfig& adapter)
   options.target_modules = sorted(options.target_modules);
   taker.take("target_modules", options.target_modules, defaults.target_modules,
              sorted(adapter.targets.names));
+}
+
+void settle_adapters(JobOptions& options) {
+  std::error_code absent;
+  APUS_CHECK(
+      options.adapters.empty() || !fs::equivalent(options.adapters, options.output_dir, absent), ConfigError,
+      "--adapters ", options.adapters,
+      " means the newest checkpoint there, and that will be this run's own, as it is --output_dir too; "
+      "name the checkpoint-N (or the run's folder), or choose another --output_dir");
+  const auto settle = [&](std::string& named, const char* flag) {
+    const fs::path found = checkpoint::find_adapter(named, flag).adapter;
+    if (!fs::equivalent(found, named, absent)) named = found.string();
+  };
+  if (!options.adapters.empty()) settle(options.adapters, "--adapters");
+  if (options.ref_adapters && *options.ref_adapters != "none")
+    settle(*options.ref_adapters, "--ref_adapters");
 }
 
 void check_adapter_base(const std::string& folder, const std::string& model, Logger& logger) {

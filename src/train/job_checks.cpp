@@ -5,6 +5,7 @@
 
 #include "apus/base/error.h"
 #include "apus/base/join_words.h"
+#include "apus/base/nearest_name.h"
 #include "apus/optim/schedule.h"
 #include "apus/peft/lora_config.h"
 #include "train/job_combinations.h"
@@ -15,7 +16,8 @@ namespace {
 void check_choice(const std::string& flag, const std::string& value,
                   const std::vector<std::string>& allowed) {
   if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
-  throw ConfigError(detail::concat("--", flag, " ", value, " is not one of ", join_words(allowed)));
+  throw ConfigError(detail::concat("--", flag, " ", value, " is not one of ", join_words(allowed),
+                                   did_you_mean(value, allowed)));
 }
 
 /// Far beyond any job, and small enough that products of a few counts stay within 64 bits.
@@ -30,15 +32,21 @@ void check_positive(const std::string& flag, int64_t value) {
   APUS_CHECK(value >= 1, ConfigError, "--", flag, " must be at least 1, got ", value);
 }
 
+/// A lower layer's message behind the flag's name, which is not said twice.
+std::string named(const std::string& flag, const std::string& message) {
+  const bool has_name = message.starts_with(flag + " ") || message.starts_with(flag + ":");
+  return (has_name ? "--" : "--" + flag + ": ") + message;
+}
+
 /// Runs a check of a lower layer, which knows the setting but not its flag.
 template <typename Check>
 void check_named(const std::string& flag, Check&& check) {
   try {
     check();
   } catch (const NotSupported& error) {
-    throw NotSupported(detail::concat("--", flag, ": ", error.what()));
+    throw NotSupported(named(flag, error.what()));
   } catch (const Error& error) {
-    throw ConfigError(detail::concat("--", flag, ": ", error.what()));
+    throw ConfigError(named(flag, error.what()));
   }
 }
 

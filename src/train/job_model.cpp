@@ -14,6 +14,7 @@
 #include "apus/peft/adapter_file.h"
 #include "apus/train/job_settings.h"
 #include "apus/train/reference_cache.h"
+#include "train/job_data.h"
 
 namespace apus::train {
 namespace {
@@ -83,6 +84,7 @@ void check_same_tokens(const JobOptions& options, JobModel& model, Logger& logge
 
 void load_second(const JobOptions& options, JobModel& model, Logger& logger) {
   const bool is_own = options.ref_model.empty();
+  if (!is_own) require_folder(options.ref_model, "--ref_model");
   JobOptions second = options;
   second.torch_dtype = model.base.dtype == at::kBFloat16 ? "bfloat16" : "float32";
   model.second = models::load_pretrained(is_own ? options.model : options.ref_model, builtin_models(),
@@ -121,6 +123,7 @@ int64_t JobModel::elements() const {
 
 JobModel load_job_model(JobOptions& options, Logger& logger) {
   JobModel model;
+  settle_adapters(options);
   const std::string only_model = weights_checkpoint(options);
   const bool whole = options.train_type == "full";
   model.base = models::load_pretrained(whole && !only_model.empty() ? only_model : options.model,

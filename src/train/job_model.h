@@ -39,6 +39,12 @@ struct JobModel {
 ///              ConfigError where a flag contradicts a loaded adapter, or an adapter belongs to another base.
 JobModel load_job_model(JobOptions& options, Logger& logger);
 
+/// --adapters and --ref_adapters by the rule of `apus merge` (checkpoint::find_adapter): a run's folder and
+/// an output folder mean the newest checkpoint, whose folder the option then names; an adapter's own folder
+/// stays as it was given. Throws:      ConfigError where nothing is found, or --adapters is --output_dir,
+/// whose newest checkpoint will be the job's own.
+void settle_adapters(JobOptions& options);
+
 /// A loaded adapter's own settings stand; a flag that says otherwise is refused, not ignored. Flags count as
 /// given if JobOptions::given has them, or, where that is empty, if they differ from the default.
 void take_adapter_settings(JobOptions& options, const peft::LoraConfig& adapter);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apus/base/error.h"
+#include "apus/base/join_words.h"
 #include "apus/base/json.h"
 #include "apus/base/nearest_name.h"
 #include "apus/train/job_settings.h"
@@ -51,8 +52,12 @@ nlohmann::json fsdp_config(const JobOptions& options) {
   nlohmann::json stripped = nlohmann::json::object();
   if (options.fsdp_config.empty()) return stripped;
   const bool is_text = options.fsdp_config.find('{') != std::string::npos;
-  const nlohmann::json json =
-      is_text ? parse_json(options.fsdp_config, "--fsdp_config") : load_json_file(options.fsdp_config);
+  nlohmann::json json;
+  try {
+    json = is_text ? parse_json(options.fsdp_config, "the object") : load_json_file(options.fsdp_config);
+  } catch (const Error& error) {
+    throw ConfigError(detail::concat("--fsdp_config: ", error.what()));
+  }
   APUS_CHECK(json.is_object(), ConfigError, "--fsdp_config is a JSON object or a file of one, got ",
              options.fsdp_config);
   for (const auto& [key, value] : json.items()) {
@@ -87,7 +92,10 @@ std::optional<bool> reshard_of(const nlohmann::json& config) {
 }
 
 int replicas_of(const nlohmann::json& config, bool is_hybrid, const RankLayout& ranks) {
-  if (const auto given = config_value<int>(config, "dp_replicate")) return *given;
+  if (const auto given = config_value<int>(config, "dp_replicate")) {
+    APUS_CHECK(*given >= 1, ConfigError, "--fsdp_config: dp_replicate is ", *given, ", expected 1 or more");
+    return *given;
+  }
   if (!is_hybrid || ranks.local_world < 1 || ranks.world % ranks.local_world != 0) return 1;
   return ranks.world / ranks.local_world;
 }
@@ -122,8 +130,26 @@ parallel::ShardPolicy deepspeed_policy(const std::string& preset) {
   if (preset == "zero1") return parallel::Zero1();
   if (preset == "zero2") return parallel::Zero2();
   if (preset == "zero3") return parallel::Zero3();
-  throw NotSupported(
-      detail::concat("--deepspeed ", preset, " is not supported yet: zero0, zero1, zero2 and zero3 are"));
+  const bool is_file = preset.ends_with(".json") || preset.find('{') != std::string::npos;
+  if (is_file || preset.find("offload") != std::string::npos) {
+    throw NotSupported(
+        detail::concat("--deepspeed ", preset, " is not supported yet: zero0, zero1, zero2 and zero3 are"));
+  }
+  const Words stages = {"zero0", "zero1", "zero2", "zero3"};
+  const bool is_stage =
+      preset.starts_with("zero") && preset.find_first_not_of("0123456789", 4) == preset.npos;
+  throw ConfigError(detail::concat("--deepspeed ", preset, ": no such ", is_stage ? "stage" : "preset",
+                                   "; one of ", join_words(stages),
+                                   is_stage ? "" : did_you_mean(preset, stages)));
+}
+
+/// Copies of the model that hybrid sharding keeps must share the ranks evenly.
+void check_replicas(const JobOptions& options, const parallel::ShardPolicy& policy, int world) {
+  const int replicas = policy.replicate;
+  if (options.fsdp.empty() || (replicas >= 1 && world % replicas == 0)) return;
+  throw ConfigError(detail::concat("--fsdp_config: dp_replicate ", replicas, " keeps ", replicas,
+                                   " copies of the model, which do not divide the ", world,
+                                   " ranks evenly; take a divisor of ", world));
 }
 
 at::ScalarType dtype_of(const std::string& word) {
@@ -158,6 +184,7 @@ parallel::ShardPolicy shard_policy(const JobOptions& options, const RankLayout& 
 parallel::ShardedModelOptions engine_options(const JobOptions& options, const RankLayout& ranks) {
   parallel::ShardedModelOptions engine;
   engine.policy = shard_policy(options, ranks);
+  check_replicas(options, engine.policy, ranks.world);
   engine.recompute = options.gradient_checkpointing.value_or(true) ? parallel::Recompute::kBlock
                                                                    : parallel::Recompute::kNone;
   if (options.torch_dtype) engine.compute_dtype = dtype_of(*options.torch_dtype);

@@ -9,6 +9,7 @@
 
 #include "apus/base/error.h"
 #include "apus/base/file.h"
+#include "apus/checkpoint/merge_places.h"
 #include "apus/peft/freeze.h"
 #include "apus/peft/lora_config.h"
 #include "apus/train/job_settings.h"
@@ -20,7 +21,8 @@ using Matcher = std::function<bool(const std::string& path)>;
 
 peft::LoraConfig adapter_config(const JobOptions& options) {
   if (options.adapters.empty()) return lora_config(options);
-  const std::filesystem::path path = std::filesystem::path(options.adapters) / "adapter_config.json";
+  const std::filesystem::path path =
+      checkpoint::find_adapter(options.adapters).adapter / "adapter_config.json";
   return peft::parse_lora_config(read_file(path), path.string()).config;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string_view>
 
 #include "apus/base/api.h"
 
@@ -18,8 +19,8 @@ struct APUS_API AdapterPlace {
 
 /// Finds the adapter that a path means: an adapter's own folder (a checkpoint-N, the links `best` and `last`,
 /// a plain PEFT folder), else the newest whole checkpoint of a run's folder, else that of the newest version
-/// in an output folder which has one. Throws: ConfigError naming --adapters, saying what lies there instead.
-APUS_API AdapterPlace find_adapter(const std::filesystem::path& named);
+/// in an output folder which has one. Throws: ConfigError naming `flag`, saying what lies there instead.
+APUS_API AdapterPlace find_adapter(const std::filesystem::path& named, std::string_view flag = "--adapters");
 
 /// Where a merge of it goes unless told otherwise: RUN/merges; beside an adapter of no run, ADAPTER-merged.
 APUS_API std::filesystem::path merge_target(const AdapterPlace& place);

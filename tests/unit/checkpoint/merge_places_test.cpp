@@ -107,6 +107,16 @@ TEST(MergePlaces, SaysWhatLiesThereInstead) {
   EXPECT_NE(refusal(scratch / "empty").find("holds no adapter_config.json"), std::string::npos);
 }
 
+TEST(MergePlaces, NamesTheFlagThatItCameFrom) {
+  try {
+    find_adapter("nosuch", "--ref_adapters");
+    FAIL() << "found";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(std::string(error.what()).find("--ref_adapters nosuch does not exist; name "), 0u)
+        << error.what();
+  }
+}
+
 TEST(MergePlaces, LinksTheNewestMerge) {
   const ScratchFolder scratch;
   for (const char* version : {"v0-x", "v1-x"}) {

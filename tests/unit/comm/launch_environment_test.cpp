@@ -90,7 +90,10 @@ TEST(ResolveLaunch, NprocPerNodeSpawnsRanks) {
   EXPECT_EQ(launch.world_size, 4);
   EXPECT_EQ(launch.master_port, 0);  // chosen by whoever starts them
   EXPECT_EQ(resolve({{"NPROC_PER_NODE", "1"}}).source, LaunchSource::kSingle);
-  expect_config_error({{"NPROC_PER_NODE", "0"}}, "NPROC_PER_NODE=0");
+  for (const char* wrong : {"0", "-1"}) {
+    const std::string message = std::string("NPROC_PER_NODE=") + wrong + ": expected 1 or more";
+    expect_config_error({{"NPROC_PER_NODE", wrong}}, message.c_str());
+  }
   expect_config_error({{"NPROC_PER_NODE", "four"}}, "NPROC_PER_NODE");
 }
 

@@ -58,6 +58,37 @@ TEST_F(JobModelTest, ReferencesFollowTheFlags) {
   EXPECT_FALSE(load([](auto&) {}, {"sft", "full"}).second.has_value());
 }
 
+TEST_F(JobModelTest, AnAdapterIsNamedAsForAMerge) {
+  const std::filesystem::path checkpoint = adapter();
+  const std::filesystem::path run = checkpoint.parent_path();
+  for (const auto& named : {run, run.parent_path()}) {
+    load([&](auto& o) { o.adapters = named.string(); });
+    EXPECT_EQ(settled_.adapters, std::filesystem::canonical(checkpoint).string());
+  }
+  load([&](auto& o) { o.adapters = (run / "last").string(); });
+  EXPECT_EQ(settled_.adapters, (run / "last").string()) << "an adapter's folder stays as it was given";
+  load([&](auto& o) { o.ref_adapters = run.string(); });
+  EXPECT_EQ(settled_.ref_adapters, std::filesystem::canonical(checkpoint).string());
+}
+
+TEST_F(JobModelTest, WhatIsNoAdapterIsNamedByItsFlag) {
+  const auto refusal = [&](const std::function<void(JobOptions&)>& change) {
+    try {
+      load(change);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refusal([](auto& o) { o.adapters = "nosuch"; }).find("--adapters nosuch does not exist"), 0u);
+  EXPECT_EQ(refusal([](auto& o) { o.ref_adapters = "nosuch"; }).find("--ref_adapters nosuch does not"), 0u);
+  EXPECT_EQ(refusal([](auto& o) { o.ref_model = "nosuch"; }).find("--ref_model nosuch: there is no such"),
+            0u);
+  const std::string output = std::filesystem::path(adapter()).parent_path().parent_path().string();
+  const std::string own = refusal([&](auto& o) { o.adapters = o.output_dir = output; });
+  EXPECT_NE(own.find("name the checkpoint-N"), std::string::npos) << own;
+}
+
 TEST_F(JobModelTest, ALoadedAdaptersSettingsStand) {
   const std::string trained = adapter();
   load([&](auto& o) {

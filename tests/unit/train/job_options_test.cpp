@@ -96,6 +96,14 @@ TEST(JobOptions, ErrorsNameTheFlag) {
   EXPECT_EQ(error_of([](auto&) {}), "");
 }
 
+TEST(JobOptions, AFlagIsNamedOnceAndTheNearestWordIsOffered) {
+  EXPECT_EQ(error_of([](auto& o) { o.warmup_ratio = 2; }), "--warmup_ratio is 2, expected 0 to 1");
+  const std::string kwargs = error_of([](auto& o) { o.lr_scheduler_type = "cosine_with_min_lr"; });
+  EXPECT_EQ(kwargs.find("--lr_scheduler_kwargs: cosine_with_min_lr takes exactly one of"), 0u) << kwargs;
+  const std::string type = error_of([](auto& o) { o.lr_scheduler_type = "cosin"; });
+  EXPECT_TRUE(type.ends_with(" (did you mean 'cosine'?)")) << type;
+}
+
 TEST(JobOptions, TheRecordHoldsEveryResolvedFlag) {
   const nlohmann::ordered_json json = to_json(resolve_job(valid(), 4));
   EXPECT_EQ(json.at("gradient_accumulation_steps"), 4);
@@ -161,7 +169,8 @@ TEST(JobOptions, WhatATaskHasNoUseForIsRefused) {
          o.reference_free = true;
        }},
       {"has nothing to compute", [](auto& o) { o.precompute_ref_log_probs = o.reference_free = true; }},
-      {"depends on the row's micro-batch", [](auto& o) { o.precompute_ref_log_probs = o.rope_batch_length = true; }},
+      {"depends on the row's micro-batch",
+       [](auto& o) { o.precompute_ref_log_probs = o.rope_batch_length = true; }},
       {"--load_best_model_at_end true needs", [](auto& o) { o.load_best_model_at_end = true; }},
       {"--early_stop_interval needs", [](auto& o) { o.early_stop_interval = 2; }},
       {"--resume_only_model true needs", [](auto& o) { o.resume_only_model = true; }},

@@ -44,6 +44,47 @@ TEST(JobStrategy, HybridShardKeepsACopyOnEachMachine) {
   EXPECT_EQ(fsdp("hybrid_shard", R"({"dp_replicate": 4})", {.world = 8, .local_world = 8}).replicate, 4);
 }
 
+std::string engine_refusal(const JobOptions& options, int world) {
+  try {
+    engine_options(options, {.world = world, .local_world = world});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(JobStrategy, CopiesThatDoNotDivideTheRanksAreNamedByTheirFlag) {
+  JobOptions options;
+  options.fsdp = "hybrid_shard";
+  options.fsdp_config = R"({"dp_replicate": 2})";
+  EXPECT_EQ(engine_refusal(options, 3)
+                .find("--fsdp_config: dp_replicate 2 keeps 2 copies of the model, which "
+                      "do not divide the 3 ranks"),
+            0u)
+      << engine_refusal(options, 3);
+  EXPECT_EQ(engine_refusal(options, 4), "accepted");
+  options.fsdp_config = R"({"dp_replicate": 0})";
+  EXPECT_EQ(engine_refusal(options, 4), "--fsdp_config: dp_replicate is 0, expected 1 or more");
+  options.fsdp_config = "{";
+  EXPECT_EQ(engine_refusal(options, 4).find("--fsdp_config: "), 0u);
+  options.fsdp_config = "/no/such.json";
+  EXPECT_EQ(engine_refusal(options, 4).find("--fsdp_config: cannot open /no/such.json"), 0u);
+}
+
+TEST(JobStrategy, AStageThatDoesNotExistIsNotPromised) {
+  JobOptions options;
+  options.deepspeed = "zero4";
+  EXPECT_EQ(engine_refusal(options, 1),
+            "--deepspeed zero4: no such stage; one of zero0, zero1, zero2, zero3");
+  options.deepspeed = "zreo2";
+  EXPECT_EQ(engine_refusal(options, 1),
+            "--deepspeed zreo2: no such preset; one of zero0, zero1, zero2, zero3 (did you mean 'zero2'?)");
+  for (const char* later : {"zero3_offload", "ds.json"}) {
+    options.deepspeed = later;
+    EXPECT_THROW(shard_policy(options), NotSupported) << later;
+  }
+}
+
 TEST(JobStrategy, KeysForPyTorchAreNamedOnce) {
   JobOptions options;
   EXPECT_EQ(fsdp_note(options), "");
