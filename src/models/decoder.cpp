@@ -1,6 +1,7 @@
 #include "apus/models/decoder.h"
 
 #include "apus/base/error.h"
+#include "apus/ops/device_rows.h"
 #include "models/decoder_block.h"
 
 namespace apus::models {
@@ -57,6 +58,10 @@ void Decoder::prepare(nn::PassContext& context) {
   ops::RotaryTables tables = rope_.tables(*context.rows, weight.device(), weight.scalar_type());
   context.cos_TH = std::move(tables.cos_TH);
   context.sin_TH = std::move(tables.sin_TH);
+  if (!weight.is_cuda()) return;
+  if (!attention_plans_) attention_plans_ = ops::make_attention_plans();
+  context.device_rows = std::make_shared<const ops::DeviceRows>(
+      context.rows->lengths, context.rows->padded_length, weight.device(), attention_plans_);
 }
 
 at::Tensor Decoder::embed(const at::Tensor& tokens_T, const nn::PassContext& context) {

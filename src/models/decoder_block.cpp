@@ -62,8 +62,7 @@ at::Tensor DecoderAttention::forward(const ops::Recomputed& x_TD, const nn::Pass
   const ops::Rotated turned = ops::rotary(normed_q.value(), normed_k.value(), context.cos_TH, context.sin_TH);
   normed_q.drop_until({turned.q_TNH});
   normed_k.drop_until({turned.k_TKH});
-  const at::Tensor y_TNH =
-      ops::attention(turned.q_TNH, turned.k_TKH, v_TKH, nn::attention_rows(*context.rows));
+  const at::Tensor y_TNH = ops::attention(turned.q_TNH, turned.k_TKH, v_TKH, nn::attention_rows(context));
   return o_proj_.forward(y_TNH.flatten(1), context);
 }
 

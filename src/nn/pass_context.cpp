@@ -125,4 +125,11 @@ ops::AttentionRows attention_rows(const RowLayout& layout) {
   return {.lengths = layout.lengths, .padded_length = layout.padded_length};
 }
 
+ops::AttentionRows attention_rows(const PassContext& context) {
+  APUS_CHECK(context.rows, ShapeError, "the pass has no row layout: set PassContext::rows");
+  ops::AttentionRows rows = attention_rows(*context.rows);
+  rows.device = context.device_rows;
+  return rows;
+}
+
 }  // namespace apus::nn

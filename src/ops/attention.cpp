@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apus/base/error.h"
+#include "ops/attention_cuda.h"
 
 namespace apus::ops {
 namespace {
@@ -72,14 +73,28 @@ at::Tensor packed_attention(const at::Tensor& q_TNH, const at::Tensor& k_TKH, co
 
 }  // namespace
 
+namespace twin {
+
 at::Tensor attention(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tensor& v_TKH,
                      const AttentionRows& rows) {
-  check_operands(q_TNH, k_TKH, v_TKH);
-  check_rows(rows, q_TNH.size(0));
   // No row: nothing to compute, but the gradients of q, k and v must exist (as zeros).
   if (q_TNH.size(0) == 0) return q_TNH + (k_TKH.sum() + v_TKH.sum());
   if (rows.padded_length == 0) return packed_attention(q_TNH, k_TKH, v_TKH, rows.lengths);
   return padded_attention(q_TNH, k_TKH, v_TKH, static_cast<int64_t>(rows.lengths.size()), rows.padded_length);
+}
+
+}  // namespace twin
+
+std::shared_ptr<AttentionPlans> make_attention_plans() {
+  return cuda::make_attention_plans();
+}
+
+at::Tensor attention(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tensor& v_TKH,
+                     const AttentionRows& rows, RowRoom out_room) {
+  check_operands(q_TNH, k_TKH, v_TKH);
+  check_rows(rows, q_TNH.size(0));
+  if (q_TNH.is_cuda()) return cuda::attention(q_TNH, k_TKH, v_TKH, rows, out_room);
+  return twin::attention(q_TNH, k_TKH, v_TKH, rows);
 }
 
 }  // namespace apus::ops

@@ -13,6 +13,10 @@
 #include "apus/nn/embedding.h"
 #include "apus/nn/rms_norm.h"
 
+namespace apus::ops {
+class AttentionPlans;
+}
+
 namespace apus::models {
 
 /// A dense decoder on one device: embedding, pre-norm blocks of grouped-query attention with rotary positions
@@ -30,8 +34,9 @@ class APUS_API Decoder final : public nn::CausalLm {
   /// Throws:  ConfigError as ops::rope_frequencies.
   Decoder(const DecoderConfig& config, at::ScalarType dtype, RopeLength rope_length = RopeLength::kSequence);
 
-  /// Makes the rotary tables of the rows, in the embedding's dtype and on its device.
-  /// Throws:  NotSupported for a sequence beyond the config's sliding_window, and as Rope::tables.
+  /// Makes the rotary tables of the rows, in the embedding's dtype and on its device, and on a GPU the rows
+  /// as its attention reads them. Throws:  NotSupported for a sequence beyond the config's sliding_window,
+  /// and as Rope::tables.
   void prepare(nn::PassContext& context) override;
   at::Tensor embed(const at::Tensor& tokens_T, const nn::PassContext& context) override;
   std::vector<nn::Block*> blocks() override;
@@ -54,6 +59,7 @@ class APUS_API Decoder final : public nn::CausalLm {
  private:
   DecoderConfig config_;
   Rope rope_;
+  std::shared_ptr<ops::AttentionPlans> attention_plans_;  ///< null until a pass runs on a GPU
   nn::Embedding embed_tokens_;
   std::vector<std::unique_ptr<nn::Block>> layers_;
   nn::RmsNorm norm_;

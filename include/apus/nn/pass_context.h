@@ -93,4 +93,8 @@ struct APUS_API PassContext {
   memory::GradSink* gradients = nullptr;
 };
 
+/// The pass's layout as ops::attention reads it, on the GPU too where there is one.
+/// Throws:  as above; ShapeError without a layout.
+APUS_API ops::AttentionRows attention_rows(const PassContext& context);
+
 }  // namespace apus::nn
