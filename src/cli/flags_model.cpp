@@ -46,7 +46,7 @@ std::vector<Flag> lora_flags() {
                acts("use_rslora", kBoolean, "false", "scale by alpha / sqrt(rank)"),
                not_yet("use_dora", kBoolean, "false", "weight-decomposed adapters"),
                acts("lora_dtype", kText, "fp32", "dtype of the saved adapter: fp32 or bf16"),
-               acts("adapters", kText, "none", "folder of an adapter to go on training")}));
+               acts("adapters", kText, "none", "adapter to go on training: its folder, or a run's")}));
 }
 
 std::vector<Flag> full_flags() {

@@ -15,6 +15,7 @@
 #include "apus/checkpoint/merge_adapter.h"
 #include "apus/cli/flag_values.h"
 #include "apus/comm/launch_environment.h"
+#include "apus/train/run_directory.h"
 #include "cli/console.h"
 #include "cli/flag_groups.h"
 #include "cli/model_folder.h"
@@ -63,8 +64,12 @@ void add_name(std::vector<BaseName>& names, const fs::path& file, const char* ke
 
 std::vector<BaseName> names_of_base(const checkpoint::AdapterPlace& place) {
   std::vector<BaseName> names;
-  add_name(names, place.adapter / "args.json", "model");
-  if (!place.run_dir.empty()) add_name(names, place.run_dir / "args.json", "model");
+  for (const fs::path& folder : {place.adapter, place.run_dir}) {
+    if (folder.empty()) continue;
+    // What --model said may have been relative to the folder that the run was started in.
+    add_name(names, folder / "args.json", train::kModelFolderKey);
+    add_name(names, folder / "args.json", "model");
+  }
   add_name(names, place.adapter / "adapter_config.json", "base_model_name_or_path");
   return names;
 }
@@ -118,6 +123,9 @@ int merge_with(const Call& call, const FlagTable& table, const FlagValues& value
   checkpoint::MergeOptions options = options_of(values, table);
   const checkpoint::AdapterPlace place = checkpoint::find_adapter(named);
   const FoundBase base = find_base(text_of(values, table, "model"), place, call.environment);
+  std::error_code unreadable;
+  APUS_CHECK(fs::is_directory(base.folder, unreadable), ConfigError, "--model ", base.folder.string(),
+             ": there is no such folder; it would hold the adapter's base");
   options.base = base.folder;
   options.adapter = place.adapter;
   add_rope(place, options);

@@ -106,9 +106,17 @@ std::vector<std::string> config_words(const nlohmann::json& value) {
   return words;
 }
 
+nlohmann::json config_file(const std::string& path) {
+  try {
+    return load_json_file(path);
+  } catch (const Error& error) {
+    throw ConfigError(detail::concat("--config: ", error.what()));
+  }
+}
+
 /// Adds what the file says to what the command line left open.
 void add_config(const std::string& path, const FlagTable& table, FlagValues& values) {
-  const nlohmann::json config = load_json_file(path);
+  const nlohmann::json config = config_file(path);
   APUS_CHECK(config.is_object(), ConfigError, "--config ", path, ": expected an object of flags and values");
   FlagValues from_file;
   for (const auto& [key, value] : config.items()) {
@@ -171,10 +179,13 @@ void check_value(const Flag& flag, const FlagValue& value) {
   if (flag.status == FlagStatus::kNotYet) return check_not_yet(flag, value);
   if (!flag.words.empty()) {
     APUS_CHECK(is_among(flag, value, flag.words), ConfigError, value.shown, " ", value.text(),
-               " is not one of ", join_words(flag.words));
+               " is not one of ", join_words(flag.words), did_you_mean(value.text(), flag.words));
     return;
   }
   check_kind(flag, value);
+  // An unset variable of the shell, as a rule. An empty system message alone means something.
+  APUS_CHECK(flag.kind != FlagKind::kText || flag.name == "system" || !value.text().empty(), ConfigError,
+             value.shown, " is empty; give a value, or leave it out");
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "apus/cli/program.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <functional>
 
@@ -94,9 +96,18 @@ int run_command(const Command& command, const Call& call) {
   return 0;
 }
 
+/// For a word that takes no flags.
+void refuse_more(const Call& call) {
+  if (call.arguments.size() == 1) return;
+  const std::string& more = call.arguments[1];
+  throw ConfigError(detail::concat(more.starts_with("-") ? "unknown flag " : "unknown word ", more,
+                                   ": `apus ", call.arguments.front(), "` takes none"));
+}
+
 int dispatch(const Call& call) {
   const std::string& word = call.arguments.front();
   if (word == "--version" || word == "version") {
+    refuse_more(call);
     write_output(std::string("apus ") + kVersion);
     return 0;
   }
@@ -124,11 +135,11 @@ int exit_code_of(const std::exception& error) {
 int run_program(const std::vector<std::string>& arguments, const Environment& environment) {
   hold_standard_streams();
   const std::shared_ptr<Logger> console = make_rank_console(0);
-  if (arguments.empty()) {
-    console->error(usage());
-    return 2;
-  }
   try {
+    if (arguments.empty()) {
+      write_fully(STDERR_FILENO, "standard error", usage() + "\n");
+      return 2;
+    }
     return dispatch({.arguments = arguments, .environment = environment});
   } catch (const std::exception& error) {
     console->error(error_text(error));

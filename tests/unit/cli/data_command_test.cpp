@@ -176,7 +176,7 @@ TEST_F(DataCommand, SaysWhatHasNoEffectAsTheRunDoes) {
 
 TEST_F(DataCommand, ErrorsCannotDriveTheTerminal) {
   const Outcome outcome = call(look((folder_ / "a\x1b[2J\xff.jsonl").string()));
-  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.code, 2);
   EXPECT_NE(outcome.error.find("a\\x1b[2J\xEF\xBF\xBD.jsonl"), std::string::npos) << outcome.error;
   EXPECT_EQ(outcome.error.find('\x1b'), std::string::npos);
 }

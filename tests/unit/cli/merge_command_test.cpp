@@ -92,6 +92,13 @@ TEST(MergeCommand, WritesWhereItIsTold) {
   expect_merged(scratch / "a/b");
 }
 
+TEST(MergeCommand, ABaseThatIsNotThereIsNamedByItsFlag) {
+  const std::string message = message_of([&] {
+    printed(run_merge, {"--adapters", kAdapter, "--model", "nosuch"});
+  });
+  EXPECT_EQ(message.find("--model nosuch: there is no such folder"), 0u) << message;
+}
+
 TEST(MergeCommand, RefusesWhatIsThereUnlessTold) {
   const ScratchFolder scratch;
   const std::vector<std::string> flags = {"--adapters", kAdapter,       "--model",
@@ -171,6 +178,20 @@ TEST(FindBase, PrefersTheFlagThenTheRunThenTheAdapter) {
     fs::remove(scratch / file);
   fs::copy(kBase, scratch / "out/v0-x/checkpoint-5/base");  // what adapter_config.json says, beside it
   EXPECT_NE(find_base("", place, {}).named_by.find("adapter_config.json"), std::string::npos);
+}
+
+TEST(FindBase, KnowsTheFolderOfAnotherPlace) {
+  const ScratchFolder scratch;
+  const fs::path checkpoint = put_run(scratch, "models/base");  // relative to where it was trained
+  const checkpoint::AdapterPlace place = checkpoint::find_adapter(checkpoint);
+  fs::create_directories(scratch / "work/models");
+  fs::copy(kBase, scratch / "work/models/base");
+  EXPECT_THROW(find_base("", place, {}), ConfigError);
+  const fs::path folder = scratch / "work/models/base";
+  scratch.put("out/v0-x/checkpoint-5/args.json",
+              nlohmann::json{{"model", "models/base"}, {"model_folder", folder.string()}}.dump());
+  EXPECT_EQ(find_base("", place, {}).folder, folder);
+  EXPECT_NE(find_base("", place, {}).named_by.find("args.json"), std::string::npos);
 }
 
 TEST(FindBase, LooksHubIdsUpInTheCaches) {

@@ -167,7 +167,17 @@ TEST(ParseFlags, NonsenseForWhatIsNotBuiltYetIsNotANumber) {
 
 TEST(ParseFlags, WordsOutsideAChoiceAreRefused) {
   EXPECT_EQ(refusal<ConfigError>({"--ddp_backend", "mpi"}), "--ddp_backend mpi is not one of nccl, gloo");
+  EXPECT_EQ(refusal<ConfigError>({"--ddp_backend", "glo"}),
+            "--ddp_backend glo is not one of nccl, gloo (did you mean 'gloo'?)");
   EXPECT_EQ(parse({"--ddp_backend", "gloo"}).find("ddp_backend")->text(), "gloo");
+}
+
+TEST(ParseFlags, AnEmptyTextIsAnUnsetVariable) {
+  for (const char* flag : {"--output_dir", "--adapters", "--deepspeed", "--resume_from_checkpoint"}) {
+    EXPECT_EQ(refusal<ConfigError>({flag, ""}),
+              std::string(flag) + " is empty; give a value, or leave it out");
+  }
+  EXPECT_EQ(parse({"--system", ""}).find("system")->text(), "") << "no system message";
 }
 
 TEST(ParseFlags, FlagsWithoutEffectAreNamedInOneLine) {

@@ -15,6 +15,27 @@ TEST(Program, SaysItsVersion) {
   EXPECT_NE(project.find(std::string("VERSION ") + kVersion + " "), project.npos);
 }
 
+TEST(Program, ItsVersionTakesNothingElse) {
+  const Outcome outcome = call({"--version", "--foo"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.error, "error: unknown flag --foo: `apus --version` takes none\n");
+}
+
+TEST(Program, MistakesOfFlagsAreOfOneKind) {
+  const std::string rows = APUS_SOURCE_DIR "/tests/data/cases/dpo/standard/train.jsonl";
+  const std::string model = APUS_SOURCE_DIR "/tests/data/cases/dpo/tokenizer";
+  for (const auto& [words, message] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"data", "--model", model, "--dataset", "nosuch.jsonl"}, "no such file; check --dataset"},
+           {{"data", "--model", "nosuch", "--dataset", rows}, "--model nosuch: there is no such folder"},
+           {{"merge", "--adapters", "nosuch"}, "--adapters nosuch does not exist"},
+           {{"dpo", "--config", "nosuch.json"}, "--config: cannot open nosuch.json"},
+           {{"dpo", "--config", rows}, "--config: " + rows}}) {
+    const Outcome outcome = call(words);
+    EXPECT_EQ(outcome.code, 2) << outcome.error;
+    EXPECT_NE(outcome.error.find(message), std::string::npos) << outcome.error;
+  }
+}
+
 TEST(Program, HelpsWithItselfAndItsCommands) {
   const Outcome help = call({"--help"});
   EXPECT_EQ(help.code, 0);
@@ -29,7 +50,7 @@ TEST(Program, HelpsWithItselfAndItsCommands) {
 TEST(Program, WithoutACommandItIsAUsageError) {
   const Outcome outcome = call({});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_NE(outcome.error.find("Usage: apus"), std::string::npos);
+  EXPECT_EQ(outcome.error.find("Usage: apus"), 0u) << outcome.error;
 }
 
 TEST(Program, AnUnknownCommandNamesTheNearest) {
