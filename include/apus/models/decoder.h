@@ -34,9 +34,9 @@ class APUS_API Decoder final : public nn::CausalLm {
   /// Throws:  ConfigError as ops::rope_frequencies.
   Decoder(const DecoderConfig& config, at::ScalarType dtype, RopeLength rope_length = RopeLength::kSequence);
 
-  /// Makes the rotary tables of the rows, in the embedding's dtype and on its device, and on a GPU the rows
-  /// as its attention reads them. Throws:  NotSupported for a sequence beyond the config's sliding_window,
-  /// and as Rope::tables.
+  /// Makes the rotary tables of the rows, in the embedding's dtype and on its device; on a GPU also the rows
+  /// as its attention reads them.
+  /// Throws:  NotSupported for a sequence beyond the config's sliding_window, and as Rope::tables.
   void prepare(nn::PassContext& context) override;
   at::Tensor embed(const at::Tensor& tokens_T, const nn::PassContext& context) override;
   std::vector<nn::Block*> blocks() override;

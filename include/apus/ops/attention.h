@@ -26,8 +26,7 @@ struct APUS_API AttentionRows {
 /// Maths:       y[t] = sum over s <= t in t's sequence of softmax_s(q[t].k[s] / sqrt(H)) v[s];
 ///              query head n reads key/value head n / (N / K).
 /// Shapes:      q [T, N, H], k and v [T, K, H] with N a multiple of K -> [T, N, H]. On a GPU the rows of
-///              bf16, flattened to [T, N H], have out_room beside them; elsewhere they are dense (ask
-///              has_room).
+///              bf16, flattened to [T, N H], have out_room beside them; others are dense (ask has_room).
 /// Dtypes:      bf16 | fp32, softmax in fp32; out = in.
 /// Padding lies behind the tokens, so no real row sees it; what padded rows hold afterwards is unspecified
 /// but finite. Sequences of length 0 are allowed. The gradient of a padded row must be 0, and padded rows get
@@ -36,9 +35,8 @@ struct APUS_API AttentionRows {
 /// cuDNN's, where `rows.device` has plans and one builds, else FlashAttention-2; anything else as on the CPU.
 /// q, k and v are read in place where they are dense, and copied where not.
 /// Stream:      the current stream; the host blocks only while a plan is built.
-/// Memory:      CPU: O(T N H). GPU: the result, T N floats kept for backward; in backward the gradients and
-/// 12 N H
-///              bytes a row. With at::globalContext().deterministicAlgorithms() up to 4 GiB more.
+/// Memory:      CPU: O(T N H). GPU: the result, T N floats kept for backward; there the gradients and
+///              12 N H bytes a row, up to 4 GiB more with at::globalContext().deterministicAlgorithms().
 /// Determinism: run-to-run on CPU. On a GPU the result, dk and dv are bitwise repeatable, dq only while
 ///              at::globalContext().deterministicAlgorithms() holds at the forward call.
 /// Throws:      ShapeError if heads, dims or the number of rows do not fit; NotSupported for a second
