@@ -377,7 +377,7 @@ TEST_F(PrepareSft, SaysWhereColumnsAreTheWrongWayRound) {
   NullLogger logger;
   const std::string message = message_of<DataError>([&] { prepare_sft(tokenizer(), options, logger); });
   EXPECT_TRUE(
-      message.ends_with("\n--columns is the wrong way round: it maps the file's key to our key, so give "
+      message.ends_with("; --columns is the wrong way round: it maps the file's key to our key, so give "
                         R"({"answer":"response","question":"query"})"))
       << message;
 }

@@ -164,7 +164,7 @@ TEST_F(DataLookTest, LengthsBeyondTheModelsAreWarnedOf) {
 
 TEST_F(DataLookTest, WrongSettingsComeBeforeTheRows) {
   options_.val_dataset = {(folder_ / "absent.jsonl").string()};
-  EXPECT_THROW(look(), DataError);
+  EXPECT_THROW(look(), ConfigError);
   EXPECT_FALSE(log_.contains("rows: ")) << "nothing was prepared";
 }
 
