@@ -74,7 +74,7 @@ TEST(DataTask, TheFirstRowThatTellsDecides) {
   const std::string text = refusal(broken);
   EXPECT_NE(text.find("broken.jsonl:1: "), text.npos) << text;
   EXPECT_NE(text.find("; none of the first 3 rows tells what is trained"), text.npos) << text;
-  EXPECT_THROW(find_data_task({empty, (folder / "absent.jsonl").string()}), DataError);
+  EXPECT_THROW(find_data_task({empty, (folder / "absent.jsonl").string()}), ConfigError);
 }
 
 TEST(DataTask, ALineOverTheLimitIsPassedOver) {
