@@ -71,7 +71,7 @@ struct RowStreamOptions {
 /// order mark at the start, blank lines and a missing end of the last line are tolerated. Rows are found, not
 /// parsed: they may hold any bytes, but brackets and quotes in an array must match.
 /// Memory:  block_bytes + max_row_bytes at most, plus 128 MiB for the largest zstd window that is allowed.
-/// Throws:  ConfigError naming path and flag if there is no such file; NotSupported for a folder, a pipe, csv,
+/// Throws:  ConfigError naming path and flag if it is not there; NotSupported for a folder, a pipe, csv,
 ///          parquet, tar and other packers, with what to do instead.
 class APUS_API RowStream final {
  public:
