@@ -169,8 +169,7 @@ TEST(JobOptions, WhatATaskHasNoUseForIsRefused) {
          o.reference_free = true;
        }},
       {"has nothing to compute", [](auto& o) { o.precompute_ref_log_probs = o.reference_free = true; }},
-      {"depends on the row's micro-batch",
-       [](auto& o) { o.precompute_ref_log_probs = o.rope_batch_length = true; }},
+      {"on the row's micro-batch", [](auto& o) { o.precompute_ref_log_probs = o.rope_batch_length = true; }},
       {"--load_best_model_at_end true needs", [](auto& o) { o.load_best_model_at_end = true; }},
       {"--early_stop_interval needs", [](auto& o) { o.early_stop_interval = 2; }},
       {"--resume_only_model true needs", [](auto& o) { o.resume_only_model = true; }},
