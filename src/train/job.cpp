@@ -92,6 +92,7 @@ class TrainingJob {
     args_ = to_json(options_);
     args_["world_size"] = world().size();
     args_["data_fingerprint"] = rows_.fingerprint();
+    args_["data_files"] = rows_.files();
     std::string text;
     comm::run_agreed(world(), "choosing the output directory", [&] {
       if (!is_first()) return;
