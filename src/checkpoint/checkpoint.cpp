@@ -13,6 +13,7 @@
 #include "apus/checkpoint/optimizer_shard.h"
 #include "apus/comm/agreed_phase.h"
 #include "checkpoint/replace_folder.h"
+#include "checkpoint/size_text.h"
 
 namespace apus::checkpoint {
 namespace {
@@ -25,32 +26,14 @@ constexpr std::string_view kOld = ".old";
 
 constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;  // headers, JSON files, the manifest
 
-std::string mebibytes(int64_t bytes) {
-  const int64_t tenths = (bytes * 10 + (int64_t{1} << 20) - 1) >> 20;
-  return detail::concat(tenths / 10, ".", tenths % 10, " MiB");
-}
-
-int64_t weight_bytes(parallel::ShardedModel& model, const CheckpointContents& contents,
-                     const std::vector<nn::NamedParameter>& masters) {
+/// Of the whole model as it is stored, or of the fp32 masters.
+int64_t weight_bytes(parallel::ShardedModel& model, const CheckpointContents& contents) {
   if (contents.full_weights) return full_weights_bytes(model, *contents.full_weights);
-  int64_t bytes = 0;
-  for (const nn::NamedParameter& master : masters) bytes += static_cast<int64_t>(master.tensor.nbytes());
-  return bytes;
-}
-
-/// All ranks write to one file system, so one look counts for all. `shard_bytes`: of one rank; all are equal.
-void require_space(const fs::path& folder, int64_t shard_bytes, int world, const CheckpointContents& contents,
-                   int64_t weights) {
-  const int64_t needed = shard_bytes * world + weights + kSmallFilesBytes;
-  const int64_t free = contents.free_space ? contents.free_space(folder) : free_bytes(folder);
-  if (free >= needed) return;
-  throw CheckpointError(
-      folder.string(), "",
-      detail::concat("a checkpoint needs ", mebibytes(needed), " (", world, " x ", shard_bytes,
-                     " bytes of optimizer states, ", weights, " of weights, ", kSmallFilesBytes,
-                     " for the rest), only ", mebibytes(free),
-                     " are free; make room (older checkpoints go only when the new one is whole) or choose another "
-                     "--output_dir"));
+  int64_t elements = 0;
+  for (const auto& group : model.groups()) {
+    for (const memory::GroupParameter& parameter : group->parameters()) elements += parameter.tensor.numel();
+  }
+  return elements * static_cast<int64_t>(sizeof(float));
 }
 
 /// A rank on another node may have written to a disk of its own.
@@ -130,6 +113,24 @@ Manifest undamaged(const fs::path& checkpoint, int rank, int world, FileCheck ch
 
 }  // namespace
 
+void require_space(const fs::path& folder, parallel::ShardedModel& model,
+                   const CheckpointContents& contents) {
+  const int world = model.dp().size();
+  const int64_t shard_bytes = optimizer_shard_bytes(model.optimizer_states());
+  const int64_t weights = weight_bytes(model, contents);
+  const int64_t needed = shard_bytes * world + weights + kSmallFilesBytes;
+  const int64_t free = contents.free_space ? contents.free_space(folder) : free_bytes(folder);
+  if (free >= needed) return;
+  throw CheckpointError(
+      folder.string(), "",
+      detail::concat(
+          "a checkpoint needs ", size_text(needed), " (", world, " x ", shard_bytes,
+          " bytes of optimizer states, ", weights, " of weights, ", kSmallFilesBytes, " for the rest), only ",
+          size_text(free),
+          " are free; make room (older checkpoints go only when the new one is whole) or choose another "
+          "--output_dir"));
+}
+
 fs::path save_checkpoint(const fs::path& parent, int64_t step, parallel::ShardedModel& model,
                          const CheckpointContents& contents) {
   comm::Communicator& dp = model.dp();
@@ -143,8 +144,7 @@ fs::path save_checkpoint(const fs::path& parent, int64_t step, parallel::Sharded
       if (!first) return;
       fs::remove_all(partial);
       ensure_directory(partial);
-      require_space(partial, optimizer_shard_bytes(model.optimizer_states()), dp.size(), contents,
-                    weight_bytes(model, contents, masters));
+      require_space(partial, model, contents);
     });
     comm::run_agreed(dp, "writing " + partial.filename().string(), [&] {
       write_optimizer_shard(partial, dp.rank(), dp.size(), model.updates(), model.optimizer_states());

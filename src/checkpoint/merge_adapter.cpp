@@ -1,8 +1,6 @@
 #include "apus/checkpoint/merge_adapter.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -18,6 +16,7 @@
 #include "checkpoint/merge_adapter_layout.h"
 #include "checkpoint/merge_adapter_target.h"
 #include "checkpoint/merge_adapter_values.h"
+#include "checkpoint/size_text.h"
 
 namespace apus::checkpoint {
 namespace {
@@ -28,7 +27,6 @@ constexpr const char* kConfigName = "config.json";
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr const char* kTied = "tie_word_embeddings";
 constexpr const char* kHead = "lm_head.weight";
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 /// What a tensor's name, type and place take in a file, about.
 constexpr int64_t kHeaderBytes = 160;
 /// Merged tensors that are computed twice under MergeCheck::kSample.
@@ -110,8 +108,8 @@ void check_space(const MergeOptions& options, const MergeTarget& target, int64_t
   throw CheckpointError(
       target.path().string(), "",
       detail::concat(
-          "the merged model takes ", needed, " bytes (", static_cast<double>(needed) / kGiB, " GiB), ", free,
-          " (", static_cast<double>(free) / kGiB, " GiB) are free",
+          "the merged model takes ", size_text(needed), " (", needed, " bytes), ", size_text(free), " (",
+          free, " bytes) are free",
           fs::exists(target.path()) ? " (an earlier model goes only once the new one is whole)" : "",
           "; make room, or name another disk by --output_dir"));
 }
@@ -180,12 +178,11 @@ MergeReport merge_adapter(const MergeOptions& options, Logger& logger) {
 }
 
 std::string merge_text(const MergeReport& report) {
-  std::array<char, 32> size{};
-  std::snprintf(size.data(), size.size(), "%.2f GiB", static_cast<double>(report.bytes) / kGiB);
   const size_t files = report.files.size();
-  return detail::concat("Merged ", report.merged, " of ", report.tensors, " tensors, ", size.data(), " in ",
-                        files, files == 1 ? " file" : " files", "; all read back as written, ",
-                        report.checked, " computed twice\nMerged model: ", report.target.string());
+  return detail::concat("Merged ", report.merged, " of ", report.tensors, " tensors, ",
+                        size_text(report.bytes), " in ", files, files == 1 ? " file" : " files",
+                        "; all read back as written, ", report.checked,
+                        " computed twice\nMerged model: ", report.target.string());
 }
 
 }  // namespace apus::checkpoint

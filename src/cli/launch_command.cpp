@@ -1,6 +1,9 @@
 #include "cli/launch_command.h"
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
 
 #include "apus/base/error.h"
 #include "apus/cli/flag_values.h"
@@ -36,6 +39,24 @@ int restarts(const FlagValues& values) {
   return count;
 }
 
+/// Ranks run what trains.
+void require_training(const std::string& command) {
+  if (trains(command)) return;
+  APUS_CHECK(std::filesystem::path(command).filename() != "apus", ConfigError,
+             "apus launch starts apus by itself: leave out \"", command,
+             "\", as in: apus launch --nproc_per_node=4 -- dpo ...");
+  constexpr std::array<std::string_view, 5> kOneProcess = {"data", "merge", "plan", "env", "export"};
+  APUS_CHECK(std::ranges::find(kOneProcess, command) == kOneProcess.end(), ConfigError, "apus ", command,
+             " is one process: call it without `apus launch`");
+  if (command == "infer" || command == "megatron") {
+    throw NotSupported(detail::concat("apus launch of `", command,
+                                      "` is not supported yet; dpo, sft, pt, rlhf and train are"));
+  }
+  throw ConfigError(detail::concat("apus launch starts no `", command,
+                                   "`: behind `--` stands what apus trains, dpo, sft, pt, rlhf or train; "
+                                   "other programs are started by torchrun --no-python, srun or mpirun"));
+}
+
 }  // namespace
 
 launch::LaunchOptions launch_options(const FlagValues& values, const Environment& environment) {
@@ -53,20 +74,13 @@ launch::LaunchOptions launch_options(const FlagValues& values, const Environment
 int run_launch(const Call& call) {
   const std::vector<std::string> all = call.flags();
   const auto end = std::ranges::find(all, "--");
-  const FlagValues values = parse_flags({all.begin(), end}, launch_flags());
+  const bool forgets_dashes = end == all.end() && std::ranges::any_of(all, trains);
+  const FlagValues values = forgets_dashes ? FlagValues() : parse_flags({all.begin(), end}, launch_flags());
   APUS_CHECK(end != all.end() && end + 1 != all.end(), ConfigError,
              "apus launch needs `--` and the command of each rank, as in: apus launch --nproc_per_node=4 -- "
              "dpo ...");
   const Call inner{.arguments = {end + 1, all.end()}, .environment = call.environment};
-  const std::string& command = inner.arguments.front();
-  if (!trains(command)) {
-    const bool has_one_process = command == "data" || command == "merge" || command == "plan" ||
-                                 command == "env" || command == "export";
-    APUS_CHECK(!has_one_process, ConfigError, "apus ", command,
-               " is one process: call it without `apus launch`");
-    throw NotSupported(detail::concat("apus launch of `", command,
-                                      "` is not supported yet; dpo, sft, pt, rlhf and train are"));
-  }
+  require_training(inner.arguments.front());
   launch::LaunchOptions options = launch_options(values, call.environment);
   launch::check_counts(options);
   check_training(inner, options.nnodes * options.nproc_per_node);

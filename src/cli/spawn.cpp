@@ -14,6 +14,7 @@ int spawn_ranks(launch::LaunchOptions options) {
   options.program = std::filesystem::read_symlink("/proc/self/exe");
   options.signal = &watch_signals().signal;
   const launch::LaunchResult result = launch::LocalLauncher(std::move(options), clock, console).run();
+  if (result.ended_unheard) console->info("Stopped before the first step");
   if (!result.first_cause.empty()) {
     const std::string attempts =
         result.attempts > 1 ? detail::concat(" (attempt ", result.attempts, ")") : "";

@@ -41,7 +41,10 @@ class SharedStore final : public Store {
 
 std::shared_ptr<Store> rendezvous(const LaunchEnvironment& launch, const RendezvousOptions& options) {
   APUS_CHECK(launch.source != LaunchSource::kSpawn, ConfigError,
-             "this process starts ranks (NPROC_PER_NODE=", launch.spawn, ") and is not one of them");
+             "this process starts ranks (NPROC_PER_NODE=", launch.spawn,
+             ") and is not one of them: the program apus does so by itself; start any other one without that "
+             "variable by torchrun --no-python --nproc_per_node=",
+             launch.spawn, " PROGRAM, by srun or by mpirun");
   if (!launch.distributed() && !launch.use_agent_store) return make_hash_store();
   const bool serves = launch.rank == 0 && !launch.use_agent_store;
   APUS_CHECK(launch.master_port > 0, ConfigError, "MASTER_PORT is not set: ", launch.world_size,

@@ -20,6 +20,7 @@ struct FirstCause {
   int exit_code = 0;
   std::string message;
   bool can_be_retried = true;  ///< false for a configuration error
+  bool ended_unheard = false;  ///< LaunchResult::ended_unheard
 };
 
 /// The first cause of a failure. `exits` holds at least one failed rank; `errors` are sorted by time.

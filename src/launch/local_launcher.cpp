@@ -76,7 +76,10 @@ std::optional<FirstCause> stopped_by_signal(const LaunchOptions& options,
     return !end.exit.failed() || end.exit.shell_code() == 128 + signal;
   };
   if (!std::ranges::all_of(exits, ended_by_it)) return std::nullopt;
-  return FirstCause{.exit_code = 128 + signal, .can_be_retried = false};
+  const auto was_killed = [signal](const RankExit& end) { return end.exit.signal == signal; };
+  return FirstCause{.exit_code = 128 + signal,
+                    .can_be_retried = false,
+                    .ended_unheard = std::ranges::any_of(exits, was_killed)};
 }
 
 /// Runs all ranks once; nothing if all went well.
@@ -142,7 +145,10 @@ LaunchResult LocalLauncher::run() {
     if (!cause) return {.attempts = attempts};
     const bool stopped = options_.signal != nullptr && options_.signal->load() != 0;
     if (!cause->can_be_retried || stopped || place.attempt == options_.max_restarts) {
-      return {.exit_code = cause->exit_code, .first_cause = cause->message, .attempts = attempts};
+      return {.exit_code = cause->exit_code,
+              .first_cause = cause->message,
+              .attempts = attempts,
+              .ended_unheard = cause->ended_unheard};
     }
     ++place.attempt;
     logger_->warning(detail::concat(cause->message, "; starting all ranks again (restart ", place.attempt,

@@ -21,10 +21,10 @@
 #include "apus/train/sft_trainer.h"
 #include "train/job_data.h"
 #include "train/job_engine.h"
+#include "train/job_folder.h"
 #include "train/job_model.h"
 #include "train/job_report.h"
 #include "train/job_save.h"
-#include "train/run_lock.h"
 
 namespace apus::train {
 namespace {
@@ -38,29 +38,50 @@ class TrainingJob {
       : context_(context), options_(resolve_job(options, context.world->size())) {}
 
   JobSummary run() {
+    try {
+      return run_to_end();
+    } catch (const std::exception&) {
+      if (folder_) folder_->discard();
+      throw;
+    }
+  }
+
+ private:
+  JobSummary run_to_end() {
     context_.logger->info(detail::concat("world_size=", world().size(), ", rank=", world().rank(),
                                          ", local_rank=", context_.launch.local_rank));
     comm::run_agreed(world(), "checking --output_dir", [&] {
-      if (is_first()) require_writable(options_.output_dir);
+      if (is_first()) check_output_dir();
     });
     comm::run_agreed(world(), "loading model and data", [&] { load(); });
     say((options_.fsdp.empty() ? "Using deepspeed config: " : "Using fsdp config: ") +
         dump_json(strategy_json(options_, world().size())));
     if (!fsdp_note(options_).empty()) say(fsdp_note(options_));
     decide();
-    if (decision_.was_complete) return already_complete();
+    if (folder_->decision().was_complete) return already_complete();
     build_engine();
     return train();
   }
 
- private:
   comm::Communicator& world() { return *context_.world; }
   bool is_first() { return context_.world->rank() == 0; }
   bool is_dpo() const { return options_.task == "dpo"; }
   RankLayout layout() { return {.world = world().size(), .local_world = context_.launch.local_world_size}; }
   Logger& first_logger() { return is_first() ? *context_.logger : static_cast<Logger&>(silent_); }
 
+  const fs::path& run_dir() const { return folder_->decision().run_dir; }
+  /// What the run goes on from.
+  const std::optional<fs::path>& resumed_from() const { return folder_->decision().checkpoint; }
+
   void say(const std::string& line) { first_logger().info(line); }
+
+  void check_output_dir() {
+    require_writable(options_.output_dir);
+    std::error_code absent;
+    APUS_CHECK(options_.add_version || !fs::equivalent(options_.output_dir, options_.model, absent),
+               ConfigError, "--output_dir ", options_.output_dir,
+               " is the folder of --model; choose another one");
+  }
 
   void load() {
     Logger& logger = first_logger();
@@ -87,73 +108,49 @@ class TrainingJob {
     held_out_ = rows_.held_out;
   }
 
-  /// Rank 0 decides which run this is; all follow.
+  /// Which run this is.
   void decide() {
     args_ = to_json(options_);
     args_["world_size"] = world().size();
     args_["data_fingerprint"] = rows_.fingerprint();
     args_["data_files"] = rows_.files();
-    std::string text;
-    comm::run_agreed(world(), "choosing the output directory", [&] {
-      if (!is_first()) return;
-      std::error_code absent;
-      APUS_CHECK(options_.add_version || !fs::equivalent(options_.output_dir, options_.model, absent),
-                 ConfigError, "--output_dir ", options_.output_dir,
-                 " is the folder of --model; choose another one");
-      decision_ = decide_run(args_,
-                             {.output_dir = options_.output_dir,
-                              .add_version = options_.add_version,
-                              .overwrite = options_.overwrite,
-                              .resume = options_.resume_from_checkpoint,
-                              .resume_only_model = options_.resume_only_model},
-                             *context_.clock);
-      if (!decision_.was_complete) {
-        lock_.emplace(decision_.run_dir);
-        open_run(decision_, args_);
-        if (decision_.checkpoint) tidy_checkpoints(decision_.run_dir, tidy_options());
-      }
-      text = nlohmann::json{{"run_dir", decision_.run_dir.string()},
-                            {"checkpoint", decision_.checkpoint.value_or("").string()},
-                            {"checked", decision_.is_checked},
-                            {"complete", decision_.was_complete}}
-                 .dump();
-    });
-    follow(nlohmann::json::parse(comm::broadcast_text(world(), text)));
-    for (const std::string& line : decision_.differences) say("not resumed: " + line);
-    for (const std::string& line : decision_.damaged) {
+    args_[kModelFolderKey] = fs::absolute(options_.model).lexically_normal().string();
+    folder_.emplace(
+        world(),
+        RunDirectoryOptions{.output_dir = options_.output_dir,
+                            .add_version = options_.add_version,
+                            .overwrite = options_.overwrite,
+                            .resume = options_.resume_from_checkpoint,
+                            .resume_only_model = options_.resume_only_model},
+        TidyOptions{.save_total_limit = options_.save_total_limit, .metric = options_.metric_for_best_model},
+        *context_.clock);
+    const RunDecision& decision = folder_->decide(args_);
+    for (const std::string& line : decision.differences) say("not resumed: " + line);
+    for (const std::string& line : decision.damaged) {
       context_.logger->warning("passed over a damaged checkpoint: " + line);
     }
-    if (!decision_.damaged.empty() && !decision_.checkpoint)
+    if (!decision.damaged.empty() && !decision.checkpoint)
       say("no whole checkpoint is left: starting at step 0");
-    for (const std::string& line : decision_.named_differences) {
+    for (const std::string& line : decision.named_differences) {
       context_.logger->warning("--resume_from_checkpoint was made with another " + line);
     }
   }
 
-  void follow(const nlohmann::json& agreed) {
-    decision_.run_dir = agreed.at("run_dir").get<std::string>();
-    decision_.was_complete = agreed.at("complete").get<bool>();
-    decision_.is_checked = agreed.at("checked").get<bool>();
-    const auto checkpoint = agreed.at("checkpoint").get<std::string>();
-    if (!checkpoint.empty()) decision_.checkpoint = checkpoint;
-  }
-
   JobSummary already_complete() {
-    say(detail::concat("The run in ", decision_.run_dir.string(),
+    say(detail::concat("The run in ", run_dir().string(),
                        " is complete: nothing to do. Change an argument, or give "
                        "--overwrite true, to train again."));
-    JobSummary summary{.run_dir = decision_.run_dir, .was_complete = true, .finished = true};
-    const auto checkpoints = checkpoint::whole_checkpoints(decision_.run_dir);
+    JobSummary summary{.run_dir = run_dir(), .was_complete = true, .finished = true};
+    const auto checkpoints = checkpoint::whole_checkpoints(run_dir());
     if (!checkpoints.empty()) {
       summary.last_checkpoint = checkpoints.back().path;
       summary.steps = checkpoints.back().step;
     }
     std::error_code absent;
-    const fs::path last = fs::canonical(decision_.run_dir / "last", absent);
-    if (!absent) summary.last_checkpoint = decision_.run_dir / last.filename();
+    const fs::path last = fs::canonical(run_dir() / "last", absent);
+    if (!absent) summary.last_checkpoint = run_dir() / last.filename();
     if (is_first()) {
-      summary.report =
-          report_of_complete(decision_.run_dir, summary.last_checkpoint, options_, summary.steps);
+      summary.report = report_of_complete(run_dir(), summary.last_checkpoint, options_, summary.steps);
     }
     return summary;
   }
@@ -168,7 +165,6 @@ class TrainingJob {
     }
     say(trainable_text(model_, engine_->model().trainable_elements()));
     say_data();
-    say("Output: " + decision_.run_dir.string());
   }
 
   void say_data() {
@@ -203,27 +199,26 @@ class TrainingJob {
   }
 
   void restore() {
-    if (!decision_.checkpoint) return;
-    const std::string source = (*decision_.checkpoint / "trainer_state.json").string();
-    const auto check = decision_.is_checked ? checkpoint::FileCheck::kSizes : checkpoint::FileCheck::kHashes;
-    const std::string text = checkpoint::load_checkpoint(*decision_.checkpoint, engine_->model(), check);
+    if (!resumed_from()) return;
+    const std::string source = (*resumed_from() / "trainer_state.json").string();
+    const auto check =
+        folder_->decision().is_checked ? checkpoint::FileCheck::kSizes : checkpoint::FileCheck::kHashes;
+    const std::string text = checkpoint::load_checkpoint(*resumed_from(), engine_->model(), check);
     state_ = trainer_state_from_json(parse_json(text, source), source);
-    say(detail::concat("Resuming from ", decision_.checkpoint->string(), " at step ", state_.global_step));
+    resumed_step_ = state_.global_step;
+    say(detail::concat("Resuming from ", resumed_from()->string(), " at step ", state_.global_step));
   }
 
   JobSummary train() {
-    restore();
-    precompute();
-    saving_ = {.options = &options_, .model = &model_, .args = args_};
+    saving_ = {.options = &options_, .model = &model_, .args = args_, .free_space = context_.free_space};
     if (options_.chat_template != "auto") saving_.chat_template = tokenizer_.chat_template.value_or("");
-    if (is_first() && reports_to(options_, "tensorboard")) {
-      events_ = std::make_unique<EventFile>(decision_.run_dir, *context_.clock,
-                                            EventFileOptions{.resume_step = state_.global_step});
-    }
+    restore();
+    if (!resumed_from()) require_space();
+    precompute();
     const TrainerState start = state_;
     const RunSummary result = run_trainer(start);
     settle(start, result);
-    JobSummary summary{.run_dir = decision_.run_dir,
+    JobSummary summary{.run_dir = run_dir(),
                        .last_checkpoint = last_saved_,
                        .steps = result.steps,
                        .finished = result.finished};
@@ -246,7 +241,7 @@ class TrainingJob {
 
   TrainerContext surroundings() {
     TrainerContext around{.clock = context_.clock, .logger = &first_logger(), .stop = context_.stop};
-    around.callbacks.on_begin = [this](const TrainerState& state) { state_.max_steps = state.max_steps; };
+    around.callbacks.on_begin = [this](const TrainerState& state) { begin(state); };
     around.callbacks.on_step = [this](const StepReport& step) {
       if (!is_first() || !context_.on_step) return;
       context_.on_step({.step = step.step,
@@ -258,41 +253,63 @@ class TrainingJob {
     around.callbacks.on_log = [this](const std::string& line, const nlohmann::ordered_json& record) {
       if (!is_first()) return;
       context_.logger->info(line);
-      append_log(decision_.run_dir, record);
-      if (events_) events_->add_record(record);
+      append_log(run_dir(), record);
+      add_event(record);
     };
     around.callbacks.on_save = [this](const TrainerState& now) { save(now); };
     return around;
   }
 
+  /// All that needs no step has been looked at: now the folder is made.
+  void begin(const TrainerState& state) {
+    state_.max_steps = state.max_steps;
+    if (resumed_from() && state.global_step < state.max_steps) require_space();
+    folder_->open();
+    say("Output: " + run_dir().string());
+  }
+
+  /// One checkpoint must find room; how many bytes it has is known before the first step.
+  void require_space() {
+    comm::run_agreed(world(), "looking for room for a checkpoint", [&] {
+      if (is_first()) require_job_space(saving_, run_dir(), engine_->model());
+    });
+  }
+
+  /// The file begins with its first record, so that a run that records nothing leaves none.
+  void add_event(const nlohmann::ordered_json& record) {
+    if (!reports_to(options_, "tensorboard")) return;
+    if (!events_) {
+      events_ = std::make_unique<EventFile>(run_dir(), *context_.clock,
+                                            EventFileOptions{.resume_step = resumed_step_});
+    }
+    events_->add_record(record);
+  }
+
   void save(const TrainerState& state) {
     state_ = state;
-    last_saved_ = save_job(saving_, decision_.run_dir, engine_->model(), state);
+    last_saved_ = save_job(saving_, run_dir(), engine_->model(), state);
     if (is_first()) {
-      tidy_checkpoints(decision_.run_dir, tidy_options());
-      write_curves(decision_.run_dir);
+      tidy_checkpoints(run_dir(), folder_->tidy());
+      write_curves(run_dir());
     }
     say("Saved " + last_saved_.string());
   }
 
-  TidyOptions tidy_options() const {
-    return {.save_total_limit = options_.save_total_limit, .metric = options_.metric_for_best_model};
-  }
-
-  /// A run that had no step left (it was killed after its last save, or was started from a finished
-  /// checkpoint) still owes its folder a checkpoint and its links.
+  /// A run that had no step left still owes its folder a checkpoint and its links: it was started from
+  /// another run's finished checkpoint, which is worth a warning, or was killed after its own last save.
   void settle(const TrainerState& state, const RunSummary& result) {
-    if (!last_saved_.empty() || !result.finished || !decision_.checkpoint) return;
+    if (!last_saved_.empty() || !result.finished || !resumed_from()) return;
     std::string kept;
     if (is_first()) {
-      for (const auto& found : checkpoint::whole_checkpoints(decision_.run_dir)) {
+      for (const auto& found : checkpoint::whole_checkpoints(run_dir())) {
         if (found.step == state.global_step) kept = found.path.string();
       }
     }
     last_saved_ = comm::broadcast_text(world(), kept);
     if (last_saved_.empty()) save(state);
-    if (is_first()) {
-      context_.logger->warning(detail::concat("nothing was left to train: ", decision_.checkpoint->string(),
+    std::error_code absent;
+    if (is_first() && !fs::equivalent(resumed_from()->parent_path(), run_dir(), absent)) {
+      context_.logger->warning(detail::concat("nothing was left to train: ", resumed_from()->string(),
                                               " has all ", state.global_step, " steps"));
     }
   }
@@ -304,12 +321,12 @@ class TrainingJob {
     std::string last;
     comm::run_agreed(world(), "finishing the run", [&] {
       if (!is_first()) return;
-      TidyOptions tidy = tidy_options();
+      TidyOptions tidy = folder_->tidy();
       tidy.last_is_best = options_.load_best_model_at_end;
-      last = tidy_checkpoints(decision_.run_dir, tidy).string();
-      write_curves(decision_.run_dir);
+      last = tidy_checkpoints(run_dir(), tidy).string();
+      write_curves(run_dir());
       if (options_.merge_lora) merged = merge(last);
-      finish_run(decision_.run_dir, result.steps);
+      finish_run(run_dir(), result.steps);
     });
     summary.last_checkpoint = comm::broadcast_text(world(), last);
     if (!is_first()) return;
@@ -317,7 +334,7 @@ class TrainingJob {
     say(rows_.train->origin().report.summary());
     summary.report = report_of({.options = &options_,
                                 .rows = &rows_,
-                                .run_dir = decision_.run_dir,
+                                .run_dir = run_dir(),
                                 .checkpoint = last,
                                 .merged = merged,
                                 .result = result,
@@ -326,8 +343,8 @@ class TrainingJob {
     if (context_.say_report) say("\n" + closing_table(*summary.report));
   }
 
-  fs::path merge(const std::string& checkpoint) {
-    const checkpoint::AdapterPlace place = checkpoint::find_adapter(checkpoint);
+  fs::path merge(const std::string& adapter) {
+    const checkpoint::AdapterPlace place = checkpoint::find_adapter(adapter);
     const checkpoint::MergeReport report =
         checkpoint::merge_adapter({.base = options_.model,
                                    .adapter = place.adapter,
@@ -337,7 +354,8 @@ class TrainingJob {
                                    .max_model_len = options_.max_model_len},
                                   *context_.logger);
     checkpoint::link_newest_merge(place);
-    return report.target;
+    for (const std::string& note : report.notes) context_.logger->info("Note: " + note);
+    return run_dir() / report.target.filename();  // below --output_dir, as it was typed
   }
 
   JobContext context_;
@@ -349,8 +367,8 @@ class TrainingJob {
   JobRows rows_;
   std::shared_ptr<const data::Dataset> train_, held_out_;
   nlohmann::ordered_json args_;
-  RunDecision decision_;
-  std::optional<RunLock> lock_;  // rank 0
+  std::optional<JobFolder> folder_;
+  int64_t resumed_step_ = 0;
   std::optional<JobEngine> engine_;
   DpoOptions dpo_;
   JobSaving saving_;

@@ -60,9 +60,23 @@ void add_places(RunReport& report, const fs::path& run_dir, const fs::path& chec
   }
 }
 
-void add_next_command(RunReport& report, const fs::path& checkpoint, const JobOptions& options) {
-  const bool merges = options.train_type == "lora" && !options.merge_lora && !checkpoint.empty();
-  if (merges) report.next_command = merge_command(checkpoint.string());
+/// What to do with the result: an adapter is merged, a model is loaded.
+void add_next(RunReport& report, const fs::path& checkpoint, const fs::path& merged,
+              const JobOptions& options) {
+  if (!merged.empty()) {
+    report.places.emplace_back("merged model", merged.string());
+    report.next = load_hint(merged.string());
+  } else if (!checkpoint.empty()) {
+    report.next =
+        options.train_type == "full" ? load_hint(checkpoint.string()) : merge_command(checkpoint.string());
+  }
+}
+
+/// The model that an earlier attempt has merged; empty: there is none.
+fs::path merged_model(const fs::path& run_dir, const JobOptions& options) {
+  const fs::path merged = run_dir / "merges";
+  std::error_code absent;
+  return options.merge_lora && fs::exists(merged / "config.json", absent) ? merged : fs::path();
 }
 
 }  // namespace
@@ -93,8 +107,7 @@ RunReport report_of(const JobEnd& end) {
     report.rows.push_back(reported_rows("evaluation", end.rows->validation.rows()->origin().report));
   }
   add_places(report, end.run_dir, end.checkpoint, *end.options);
-  if (!end.merged.empty()) report.places.emplace_back("merged model", end.merged.string());
-  add_next_command(report, end.checkpoint, *end.options);
+  add_next(report, end.checkpoint, end.merged, *end.options);
   return report;
 }
 
@@ -110,7 +123,7 @@ RunReport report_of_complete(const fs::path& run_dir, const fs::path& checkpoint
   }
   add_figures(report, run_dir);
   add_places(report, run_dir, checkpoint, options);
-  add_next_command(report, checkpoint, options);
+  add_next(report, checkpoint, merged_model(run_dir, options), options);
   return report;
 }
 

@@ -27,7 +27,8 @@ void write_adapter(const JobSaving& saving, const fs::path& folder, std::vector<
 
 checkpoint::CheckpointContents contents_of(const JobSaving& saving, const TrainerState& state) {
   const JobModel& model = *saving.model;
-  checkpoint::CheckpointContents contents{.trainer_state = [&state] { return to_json(state); }};
+  checkpoint::CheckpointContents contents{.trainer_state = [&state] { return to_json(state); },
+                                          .free_space = saving.free_space};
   if (model.adapter) {
     contents.write_weights = [&saving](const fs::path& folder,
                                        const std::vector<nn::NamedParameter>& masters) {
@@ -46,6 +47,11 @@ checkpoint::CheckpointContents contents_of(const JobSaving& saving, const Traine
 }
 
 }  // namespace
+
+void require_job_space(const JobSaving& saving, const fs::path& folder, parallel::ShardedModel& engine) {
+  const TrainerState none;  // nothing is written
+  checkpoint::require_space(folder, engine, contents_of(saving, none));
+}
 
 fs::path save_job(const JobSaving& saving, const fs::path& run_dir, parallel::ShardedModel& engine,
                   const TrainerState& state) {

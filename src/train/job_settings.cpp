@@ -107,10 +107,9 @@ std::string length_warning(std::optional<int64_t> max_length, std::optional<int6
 std::string margin_text(const data::DpoDataset& rows, const JobOptions& options) {
   constexpr int64_t kMost = 65'536;
   const PreferenceLoss loss(dpo_options(options).loss);
-  const std::string names = join_words(loss.losses_without_margin());
-  if (names.empty()) return "";
+  if (loss.losses_without_margin().empty()) return "";
   for (int64_t i = 0; i < std::min(rows.size(), kMost); ++i) {
-    if (rows.row(i).margin) return "Without effect: margin of the rows, in --loss_type " + names;
+    if (rows.row(i).margin) return loss.margin_note();
   }
   return "";
 }

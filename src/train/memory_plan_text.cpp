@@ -86,13 +86,19 @@ std::string phases_line(const MemoryPlan& memory) {
   return text;
 }
 
+/// Seconds of a step: two digits, four where that would say nothing.
+std::string seconds_text(double seconds, int width = 0) {
+  return fixed(seconds, seconds < 0.1 ? 4 : 2, width);
+}
+
 std::string time_lines(const JobPlan& plan) {
   const StepTime& time = *plan.time;
-  std::string text = detail::concat(
-      "Estimated step: ", fixed(time.total(), 2), " s (products ", fixed(time.matmul, 2), ", attention ",
-      fixed(time.attention, 2), ", elementwise ", fixed(time.elementwise, 2), ", optimizer ",
-      fixed(time.optimizer, 3), ", communication ", fixed(time.communication, 2), " of which ",
-      fixed(time.exposed, 2), " not hidden), ", fixed(time.tokens_per_second(), 0), " tokens/s");
+  std::string text =
+      detail::concat("Estimated step: ", seconds_text(time.total()), " s (products ", fixed(time.matmul, 2),
+                     ", attention ", fixed(time.attention, 2), ", elementwise ", fixed(time.elementwise, 2),
+                     ", optimizer ", fixed(time.optimizer, 3), ", communication ",
+                     fixed(time.communication, 2), " of which ", fixed(time.exposed, 2), " not hidden; host ",
+                     seconds_text(time.host), "), ", fixed(time.tokens_per_second(), 0), " tokens/s");
   for (const std::string& line : step_time_assumptions(*plan.card, plan.cluster)) text += "\n  " + line;
   return text;
 }
@@ -124,10 +130,15 @@ nlohmann::ordered_json memory_json(const MemoryPlan& memory) {
 }
 
 nlohmann::ordered_json time_json(const StepTime& time) {
-  return {{"step", time.total()},        {"matmul", time.matmul},
-          {"attention", time.attention}, {"elementwise", time.elementwise},
-          {"optimizer", time.optimizer}, {"communication", time.communication},
-          {"exposed", time.exposed},     {"tokens_per_second", time.tokens_per_second()}};
+  return {{"step", time.total()},
+          {"matmul", time.matmul},
+          {"attention", time.attention},
+          {"elementwise", time.elementwise},
+          {"optimizer", time.optimizer},
+          {"communication", time.communication},
+          {"exposed", time.exposed},
+          {"host", time.host},
+          {"tokens_per_second", time.tokens_per_second()}};
 }
 
 }  // namespace
@@ -199,7 +210,7 @@ std::string to_text(const std::vector<RankedPlan>& plans, const JobPlan& plan, i
     text += padded(strategy_text(ranked), 14) + right(std::to_string(ranked.micro_batch_rows), 6) +
             right(std::to_string(ranked.accumulation), 6) + "  " +
             padded(std::string(recompute_name(ranked.recompute)), 10) + fixed(gibibytes, 1, 11) +
-            fixed(ranked.time.total(), 2, 9) + fixed(ranked.time.tokens_per_second(), 0, 10) + "  " +
+            seconds_text(ranked.time.total(), 9) + fixed(ranked.time.tokens_per_second(), 0, 10) + "  " +
             (ranked.fits ? ranked.flags() : "does not fit") + "\n";
   }
   const auto fitting = std::ranges::count_if(plans, [](const RankedPlan& ranked) { return ranked.fits; });

@@ -152,6 +152,13 @@ bool is_plain(char c) {
          std::string_view("/._-+=:@%,").find(c) != std::string_view::npos;
 }
 
+std::string shell_quoted(const std::string& path) {
+  if (!path.empty() && std::ranges::all_of(path, is_plain)) return path;
+  std::string quoted = "'";
+  for (const char c : path) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 }  // namespace
 
 bool rows_add_up(const ReportedRows& rows) {
@@ -163,20 +170,18 @@ std::string closing_table(const RunReport& report, const RunReportOptions& optio
   const std::string head =
       report.finished ? "Training finished" : "Training stopped; the same command resumes it";
   std::string text = head + "\n" + table_of(report).text(static_cast<size_t>(std::max(options.width, 0)));
-  if (!report.next_command.empty()) text += "Next: " + report.next_command + "\n";
+  if (!report.next.empty()) text += "Next: " + report.next + "\n";
   text.pop_back();
   return text;
 }
 
 std::string merge_command(const std::string& checkpoint) {
-  const bool plain = !checkpoint.empty() && std::ranges::all_of(checkpoint, is_plain);
-  std::string quoted = checkpoint;
-  if (!plain) {
-    quoted = "'";
-    for (const char c : checkpoint) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-    quoted += "'";
-  }
-  return "apus merge --adapters " + quoted;
+  return "apus merge --adapters " + shell_quoted(checkpoint);
+}
+
+std::string load_hint(const std::string& model) {
+  const std::string folder = shell_quoted(model);
+  return "load " + folder + " with transformers or vLLM, or train on with --model " + folder;
 }
 
 }  // namespace apus::train

@@ -16,6 +16,11 @@ constexpr double kAttentionShare = 0.5;  // of what products keep up
 constexpr double kLinkShare = 0.75;      // of a link, as a ring's payload
 constexpr double kHidden = 0.7;          // of backward, that collectives can hide behind
 
+// What the host takes for a tape node each way and for a kernel, measured (docs/design/memory_plan.md).
+constexpr double kNodeForward = 2.2e-6;
+constexpr double kNodeBackward = 5.7e-6;
+constexpr double kLaunch = 1.5e-6;
+
 double size_of(at::ScalarType dtype) {
   return static_cast<double>(c10::elementSize(dtype));
 }
@@ -129,6 +134,38 @@ Passes passes_of(const PlanInput& input) {
   return passes;
 }
 
+/// What a pass through the model asks of the host, at the least: residual sums, biases and rotary embeddings
+/// are taken to be fused into their neighbours.
+struct HostWork {
+  double nodes = 0.0;
+  double forward = 0.0;   // kernels
+  double backward = 0.0;  // kernels
+};
+
+HostWork host_work(const ModelShape& model) {
+  const auto blocks = static_cast<double>(model.blocks());
+  HostWork work{.nodes = 2 * blocks, .forward = 2 * blocks, .backward = 2 * blocks};  // attention, activation
+  for (size_t unit = 1; unit < model.units.size(); ++unit) {
+    for (const ParameterShape& parameter : model.units[unit].parameters) {
+      const bool is_matrix = parameter.sizes.size() == 2;
+      const bool is_adapter = parameter.name.find(".lora_") != std::string::npos;
+      if (!is_matrix && parameter.name.find("norm.") == std::string::npos) continue;
+      work.nodes += is_adapter ? 0 : 1;
+      work.forward += 1;
+      work.backward += is_matrix && parameter.trainable ? 2 : 1;  // of the weight, too
+    }
+  }
+  return work;
+}
+
+/// Seconds of the host for the micro-batches of a step.
+double host_seconds(const PlanInput& input, const Passes& passes) {
+  const HostWork work = host_work(input.model);
+  const double micro_batch = work.nodes * (kNodeForward + kNodeBackward) +
+                             kLaunch * (work.forward * (1 + passes.again + passes.reference) + work.backward);
+  return micro_batch * static_cast<double>(input.accumulation);
+}
+
 double optimizer_bytes(const PlanInput& input) {
   const int ranks = input.world / input.engine.policy.replicate;
   double bytes = 0.0;
@@ -166,6 +203,7 @@ StepTime estimate_step(const PlanInput& input, const models::TokenFlops& flops, 
   time.elementwise = computed * elementwise_bytes(input.model, input.dtype) *
                      (3 + passes.again + passes.reference + partial) / bandwidth;
   time.optimizer = optimizer_bytes(input) / bandwidth;
+  time.host = host_seconds(input, passes);
   const Traffic traffic = traffic_of(input, card, cluster);
   time.communication = traffic.hidden + traffic.bare;
   const double cover = input.engine.overlap_comm ? kHidden * time.compute() : 0.0;
@@ -185,6 +223,9 @@ std::vector<std::string> step_time_assumptions(const Card& card, const Cluster& 
                      card.link_bandwidth / 1e9, " GB/s a direction) within ", cluster.cards_per_host,
                      " cards, of ", cluster.network_bandwidth / 1e9,
                      " GB/s between hosts; they hide behind up to ", percent(kHidden), " % of computation"),
+      detail::concat("no step is shorter than what the host takes to start its kernels: ", kNodeForward * 1e6,
+                     " us a tape node forward, ", kNodeBackward * 1e6, " us backward, ", kLaunch * 1e6,
+                     " us a launch"),
       "padding, waiting for data, logging, evaluation and saving are not counted"};
 }
 

@@ -28,6 +28,13 @@ struct APUS_API CheckpointContents {
   std::function<int64_t(const std::filesystem::path&)> free_space = nullptr;
 };
 
+/// Whether a checkpoint of the model fits into the file system of a folder that is there, or will be: all
+/// ranks' optimizer shards, the weights, and 1 MiB for the rest. Older checkpoints count as staying, as they
+/// go only once the new one is whole. One look counts for all ranks, which write to one file system.
+/// Throws: CheckpointError with what is needed, what is free and the remedy; FileError.
+APUS_API void require_space(const std::filesystem::path& folder, parallel::ShardedModel& model,
+                            const CheckpointContents& contents);
+
 /// Writes "<parent>/checkpoint-<step>" so that it exists whole or not at all.
 ///
 /// Rank 0 checks that all ranks' shards and the weights will fit. All ranks write beside the folder

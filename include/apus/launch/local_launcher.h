@@ -48,6 +48,8 @@ struct APUS_API LaunchResult {
   std::string first_cause = {};
   /// Times that the ranks were started.
   int attempts = 0;
+  /// The host's signal ended a rank that did not listen for it yet, so none had come to its first step.
+  bool ended_unheard = false;
 };
 
 /// Checks the numbers of a launch without starting anything.

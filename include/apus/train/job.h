@@ -43,6 +43,8 @@ struct APUS_API JobContext {
   const std::atomic<bool>* stop = nullptr;
   /// Called on rank 0 after every step; may be empty.
   std::function<void(const JobProgress&)> on_step = {};
+  /// Bytes that can still be written to a folder; absent: what the file system says.
+  std::function<int64_t(const std::filesystem::path&)> free_space = nullptr;
   /// The closing table goes to the logger; false: the host shows JobSummary::report itself.
   bool say_report = true;
 };
@@ -65,8 +67,10 @@ struct APUS_API JobSummary {
 /// Loads the model by mmap, puts the adapter on (or chooses what is trained), reads and tokenises the data,
 /// then trains, logs, evaluates and writes checkpoints below output_dir (see run_directory.h,
 /// docs/design/jobs.md). The same options again resume from the newest whole checkpoint, or say that the run
-/// is complete. Collectives: every rank calls it with equal options; one rank's error ends all with its
-/// message before the
+/// is complete. A disk without room for one checkpoint is refused before the first step. A new run's folder
+/// is made when all that needs no step is checked, and goes again where a run fails before anything is logged
+/// or saved.
+/// Collectives: every rank calls it with equal options; one rank's error ends all with its message before the
 ///              first collective, and aborts the world afterwards.
 /// Throws: ConfigError, DataError, CheckpointError, NotSupported, CommError.
 APUS_API JobSummary run_job(const JobOptions& options, const JobContext& context);

@@ -58,8 +58,8 @@ struct APUS_API RunReport {
   std::vector<std::pair<std::string, std::string>> places = {};
   /// One line that says what the last loss looks like (sparkline()).
   std::string loss_curve = {};
-  /// The command to go on with, for people to copy: the last line.
-  std::string next_command = {};
+  /// What to do with the result, a command for people to copy where there is one: the last line.
+  std::string next = {};
 };
 
 /// Whether the rows of a dataset add up: input = whole + truncated + held_out + dropped.
@@ -78,5 +78,8 @@ APUS_API std::string closing_table(const RunReport& report, const RunReportOptio
 
 /// `apus merge --adapters CHECKPOINT`, quoted for a shell where the path asks for it.
 APUS_API std::string merge_command(const std::string& checkpoint);
+
+/// `load MODEL with transformers or vLLM, or train on with --model MODEL`, quoted likewise.
+APUS_API std::string load_hint(const std::string& model);
 
 }  // namespace apus::train

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,13 @@ struct APUS_API StepTime {
   double optimizer = 0.0;      ///< AdamW's bytes over memory bandwidth
   double communication = 0.0;  ///< all of it
   double exposed = 0.0;        ///< what of it computation does not hide
+  double host = 0.0;           ///< what the host takes at least to record the tape and to launch kernels
   /// Tokens (padding left out) that all ranks train in the step.
   double tokens = 0.0;
 
   double compute() const { return matmul + attention + elementwise; }
-  double total() const { return compute() + optimizer + exposed; }
+  /// A step ends neither before the card is done nor before the host is.
+  double total() const { return std::max(compute() + optimizer + exposed, host); }
   double tokens_per_second() const { return total() > 0 ? tokens / total() : 0.0; }
 };
 
@@ -33,7 +36,8 @@ struct APUS_API StepTime {
 /// Maths:   see docs/design/memory_plan.md: products at `sustained` x peak, attention at half of that, bytes
 /// at
 ///          80 % of memory bandwidth, collectives as rings over the slowest link that they cross; what runs
-///          beside backward hides behind 70 % of it.
+///          beside backward hides behind 70 % of it. The host's part is a lower bound: one tape node and one
+///          kernel for each product, norm, attention and activation, without CUDA graphs.
 /// Throws:  ConfigError if the job computes in bf16 and the card does not.
 APUS_API StepTime estimate_step(const PlanInput& input, const models::TokenFlops& flops, const Card& card,
                                 const Cluster& cluster = {});

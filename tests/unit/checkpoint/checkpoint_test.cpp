@@ -211,6 +211,40 @@ TEST_F(CheckpointTest, TooLittleSpaceIsSaidBeforeAnythingIsWritten) {
   EXPECT_NO_THROW(save_checkpoint(out_.path(), 7, engine_, tight));
 }
 
+TEST_F(CheckpointTest, TheSpaceThatASaveAsksForIsKnownBeforeAStep) {
+  for (const bool is_full : {false, true}) {
+    auto tight = contents();
+    if (is_full) tight.full_weights = FullWeightsOptions{.config_json = "{}"};
+    int64_t free = int64_t{1} << 30;
+    tight.free_space = [&](const fs::path&) { return free; };
+    const auto saves = [&] {
+      try {
+        save_checkpoint(out_.path(), 7, engine_, tight);
+        return true;
+      } catch (const CheckpointError&) {
+        return false;
+      }
+    };
+    int64_t enough = free, little = 0;
+    while (enough - little > 1) {  // the bytes that a save asks for
+      free = little + (enough - little) / 2;
+      (saves() ? enough : little) = free;
+    }
+    free = enough;
+    EXPECT_NO_THROW(require_space(out_ / "not/there/yet", engine_, tight));
+    free = enough - 1;
+    try {
+      require_space(out_ / "not/there/yet", engine_, tight);
+      ADD_FAILURE() << "one byte less is enough";
+    } catch (const CheckpointError& error) {
+      const std::string text = error.what();
+      EXPECT_TRUE(text.starts_with((out_ / "not/there/yet").string() + ": a checkpoint needs ")) << text;
+      EXPECT_NE(text.find("make room"), std::string::npos) << text;
+    }
+    EXPECT_FALSE(fs::exists(out_ / "not"));
+  }
+}
+
 TEST(CheckpointOfTwoRanks, TheSpaceOfAllRanksShardsIsAskedFor) {
   const auto dp = comm::make_fake_communicator({.rank = 0, .size = 2});
   const auto model = testing::tiny_qwen2();

@@ -218,8 +218,9 @@ TEST(MergeAdapter, SaysHowMuchSpaceIsMissing) {
   MergeOptions options{.base = kLoraBase, .adapter = kLoraAdapter, .target = scratch / "merged"};
   options.free_space = [](const fs::path&) { return int64_t{200'000}; };
   const std::string message = refusal(options);
-  EXPECT_NE(message.find("200000"), std::string::npos) << message;
-  EXPECT_NE(message.find("the merged model takes 27"), std::string::npos) << message;
+  EXPECT_NE(message.find(" MiB (200000 bytes) are free"), std::string::npos) << message;
+  EXPECT_NE(message.find("the merged model takes 0.3 MiB (27"), std::string::npos) << message;
+  EXPECT_EQ(message.find("GiB"), std::string::npos) << message;
   EXPECT_NE(message.find("--output_dir"), std::string::npos) << message;
   expect_only(scratch, 0);
 }
@@ -313,6 +314,8 @@ TEST(MergeAdapter, IsToldInTwoLines) {
                         .files = {"model.safetensors"}}),
             "Merged 14 of 20 tensors, 1.50 GiB in 1 file; all read back as written, 8 computed twice\n"
             "Merged model: out/merges");
+  EXPECT_NE(merge_text({.bytes = 2'443'111, .files = {"a", "b"}}).find(" tensors, 2.4 MiB in 2 files; "),
+            std::string::npos);
 }
 
 }  // namespace

@@ -18,6 +18,27 @@ TEST(LaunchCommand, NeedsACommandAndSaysWhatItCannotDo) {
             std::string::npos);
 }
 
+TEST(LaunchCommand, KnowsWhatStandsBehindTheDashes) {
+  for (const char* word : {"apus", "/opt/bin/apus"}) {
+    const Outcome outcome = call({"launch", "--nproc_per_node=2", "--", word, "sft"});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.error.find(std::string("leave out \"") + word + "\""), std::string::npos)
+        << outcome.error;
+  }
+  const Outcome other = call({"launch", "--", "ls"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.error.find("apus launch starts no `ls`"), std::string::npos) << other.error;
+  EXPECT_EQ(other.error.find("not supported yet"), std::string::npos) << "it never will be";
+}
+
+TEST(LaunchCommand, NamesTheDashesWhereTheyAreMissing) {
+  for (const char* task : {"sft", "train"}) {
+    const Outcome outcome = call({"launch", "--nproc_per_node=2", task, "--model", "m"});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.error.find("apus launch needs `--`"), std::string::npos) << outcome.error;
+  }
+}
+
 TEST(LaunchCommand, ChecksTheCommandBeforeStartingIt) {
   const Outcome outcome = call({"launch", "--nproc_per_node=2", "--", "dpo", "--lora_rnak", "8"});
   EXPECT_EQ(outcome.code, 2);

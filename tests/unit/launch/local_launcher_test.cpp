@@ -153,6 +153,17 @@ TEST_F(LocalLauncherTest, ASignalIsPassedOnAndRanksMayEndWell) {
   EXPECT_EQ(result.first_cause, "");
   EXPECT_TRUE(std::filesystem::exists(folder_ / "saved-0"));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "saved-1"));
+  EXPECT_FALSE(result.ended_unheard);
+}
+
+TEST_F(LocalLauncherTest, RanksThatDidNotListenYetWereStoppedBeforeTheirFirstStep) {
+  std::atomic<int> signal = SIGINT;
+  LaunchOptions options = shell("sleep 60", 2);
+  options.signal = &signal;
+  const LaunchResult result = run(options);
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_EQ(result.first_cause, "");
+  EXPECT_TRUE(result.ended_unheard);
 }
 
 TEST_F(LocalLauncherTest, APortInUseIsRefusedWithTheRemedy) {

@@ -6,6 +6,7 @@
 
 #include "apus/base/clock.h"
 #include "apus/base/error.h"
+#include "apus/data/dataset.h"
 #include "tests/support/scratch_folder.h"
 
 namespace apus::train {
@@ -53,6 +54,25 @@ TEST(JobSettings, TheOrderOfTheEpochStaysWhereItMatters) {
   EXPECT_NE(balance_text(resolved(microbatch), 4).find("(--dpo_reduction microbatch)"), std::string::npos);
   EXPECT_NE(balance_text(resolved(), 1).find("(one rank, "), std::string::npos);
   EXPECT_NE(balance_text(resolved(), 2).find("dealt to ranks"), std::string::npos);
+}
+
+TEST(JobSettings, MarginsAreToldInTheWordsOfTheLoss) {
+  const auto told = [](std::vector<std::string> losses, std::optional<float> margin) {
+    data::DpoRow row;
+    row.margin = margin;
+    std::vector<data::DpoRow> rows;
+    rows.push_back(std::move(row));
+    const JobOptions options = resolved([&](auto& job) {
+      job.task = "dpo";
+      job.loss_type = losses;
+    });
+    return margin_text(data::DpoDataset(std::move(rows)), options);
+  };
+  EXPECT_EQ(told({"nca_pair"}, 0.5F),
+            "Without effect: margin of the rows; loss_type nca_pair has no use for it");
+  EXPECT_TRUE(told({"sigmoid", "nca_pair"}, 0.5F).ends_with("; without effect on nca_pair"));
+  EXPECT_EQ(told({"sigmoid"}, 0.5F), "");
+  EXPECT_EQ(told({"nca_pair"}, std::nullopt), "");
 }
 
 TEST(JobSettings, APackIsAsLongAsARowUnlessToldOtherwise) {

@@ -135,6 +135,33 @@ TEST_F(MemoryPlanJob, FullDpoHoldsASecondModel) {
   EXPECT_EQ(plan_job(options, context(8, "H200")).input.reference, PlanReference::kCached);
 }
 
+TEST_F(MemoryPlanJob, HybridShardIsPlannedByItsCopies) {
+  JobOptions options = main_job();
+  options.task = "sft";
+  options.train_type = "full";
+  options.deepspeed.clear();
+  options.fsdp = "hybrid_shard";
+  options.fsdp_config = R"({"dp_replicate": 2})";
+  const JobPlan hybrid = plan_job(options, context(8, "H200"));
+  EXPECT_EQ(hybrid.input.engine.policy.name, "hybrid_fsdp");
+  EXPECT_EQ(hybrid.input.engine.policy.replicate, 2);
+  EXPECT_EQ(to_json(hybrid).at("strategy"), "hybrid_fsdp");
+  options.fsdp_config.clear();
+  PlanContext hosts = context(8, "H200");
+  hosts.cluster.cards_per_host = 4;  // a copy a machine, unless told otherwise
+  EXPECT_EQ(plan_job(options, hosts).input.engine.policy.replicate, 2);
+  EXPECT_EQ(plan_job(options, context(8, "H200")).input.engine.policy.replicate, 1) << "one machine, one copy";
+
+  options.fsdp = "full_shard";
+  const auto optimizer = [](const JobPlan& plan) { return plan.memory.peak().peak[PlanTerm::kOptimizer]; };
+  const JobPlan over_eight = plan_job(options, context(8, "H200")), over_four = plan_job(options, context(4, "H200"));
+  EXPECT_NEAR(optimizer(hybrid) / 1e9, optimizer(over_four) / 1e9, 0.001) << "shards of four ranks";
+  EXPECT_NEAR(optimizer(hybrid) / 1e9, 2 * optimizer(over_eight) / 1e9, 0.001);
+  EXPECT_GE(hybrid.memory.total_bytes(), over_four.memory.total_bytes());
+  ASSERT_TRUE(hybrid.time && over_four.time);
+  EXPECT_GT(hybrid.time->communication, over_four.time->communication) << "and the sum over the copies";
+}
+
 TEST_F(MemoryPlanJob, JsonHasEveryTermAndSumsUp) {
   const JobPlan plan = plan_job(main_job(), context(4, "A100-40GB"));
   const nlohmann::ordered_json json = to_json(plan);
@@ -146,6 +173,8 @@ TEST_F(MemoryPlanJob, JsonHasEveryTermAndSumsUp) {
   EXPECT_EQ(sum, step.at("total").get<int64_t>());
   EXPECT_EQ(json.at("memory").at("total_bytes"), plan.memory.total_bytes());
   EXPECT_GT(json.at("seconds").at("step").get<double>(), 0);
+  EXPECT_GT(json.at("seconds").at("host").get<double>(), 0);
+  EXPECT_LT(json.at("seconds").at("host").get<double>(), json.at("seconds").at("step").get<double>());
 }
 
 TEST_F(MemoryPlanJob, WaysThatFitComeFirstTheFastestOnTop) {

@@ -28,7 +28,7 @@ RunReport example() {
                     .held_out = 40,
                     .dropped = {{"too long", 35}, {"empty chosen", 5}}}},
           .places = {{"adapter", "out/v0/checkpoint-1500"}, {"log", "out/v0/logging.jsonl"}},
-          .next_command = "apus merge --adapters out/v0/checkpoint-1500"};
+          .next = "apus merge --adapters out/v0/checkpoint-1500"};
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -102,6 +102,9 @@ TEST(RunReport, QuotesAPathForTheShell) {
   EXPECT_EQ(merge_command("out/v0/checkpoint-5"), "apus merge --adapters out/v0/checkpoint-5");
   EXPECT_EQ(merge_command("my out/it's"), "apus merge --adapters 'my out/it'\\''s'");
   EXPECT_EQ(merge_command("$(rm)"), "apus merge --adapters '$(rm)'");
+  EXPECT_EQ(load_hint("out/v0/merges"),
+            "load out/v0/merges with transformers or vLLM, or train on with --model out/v0/merges");
+  EXPECT_TRUE(load_hint("my out").ends_with("--model 'my out'"));
 }
 
 }  // namespace

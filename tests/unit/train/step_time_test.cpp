@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "apus/base/error.h"
@@ -79,6 +81,33 @@ TEST(StepTime, ASlowLinkIsNotHidden) {
   EXPECT_DOUBLE_EQ(bare.exposed, bare.communication);
 }
 
+TEST(StepTime, AToyTakesNoLessThanTheHostDoes) {
+  const nlohmann::json toy = apus::testing::qwen_config({64, 128, 2, 4, 2});
+  PlanInput job = apus::testing::lora_plan(toy, 4, 1, parallel::Ddp());
+  job.engine.recompute = Recompute::kNone;
+  job.rows = RowProfile::of_length(128, 1);
+  job.accumulation = 16;
+  const Card card = find_card("A100-40GB");
+  const StepTime time = estimate_step(job, flops_of(toy, 128), card);
+  // Two blocks: 7 products with 2 adapter matrices each, 2 norms, attention, activation; then norm and head.
+  const double nodes = 2 * (7 + 2 + 2) + 2, kernels = nodes + 2 * 14;
+  const double forward_and_backward = nodes * 7.9e-6 + (kernels + kernels + 2 * 14) * 1.5e-6;
+  EXPECT_NEAR(time.host, 16 * forward_and_backward, 1e-9);
+  EXPECT_LT(time.compute() + time.optimizer, time.host);
+  EXPECT_DOUBLE_EQ(time.total(), time.host);
+  EXPECT_DOUBLE_EQ(time.tokens_per_second(), 16 * 128 / time.host);
+  EXPECT_LT(time.tokens_per_second(), 1e6);
+  job.engine.recompute = Recompute::kBlock;
+  EXPECT_NEAR(estimate_step(job, flops_of(toy, 128), card).host - time.host, 16 * kernels * 1.5e-6, 1e-9);
+}
+
+TEST(StepTime, TheHostDoesNotHoldALargeModelUp) {
+  const StepTime time = estimate_step(lora_7b(1, PlanReference::kNone),
+                                      flops_of(apus::testing::qwen_7b(), 4096), find_card("H200"));
+  EXPECT_LT(time.host, 0.05 * time.total());
+  EXPECT_DOUBLE_EQ(time.total(), time.compute() + time.optimizer + time.exposed);
+}
+
 TEST(StepTime, ACardWithoutBfloat16IsRefused) {
   const models::TokenFlops flops = flops_of(apus::testing::qwen_7b(), 128);
   PlanInput job = lora_7b(1, PlanReference::kNone);
@@ -91,6 +120,9 @@ TEST(StepTime, SaysWhatItAssumes) {
   const auto lines = step_time_assumptions(find_card("H200"), {});
   ASSERT_GE(lines.size(), 3u);
   EXPECT_NE(lines.front().find("not measurements"), std::string::npos);
+  EXPECT_TRUE(std::ranges::any_of(lines, [](const std::string& line) {
+    return line.find("2.2 us a tape node forward, 5.7 us backward, 1.5 us a launch") != line.npos;
+  }));
 }
 
 }  // namespace
