@@ -5,6 +5,15 @@
 
 namespace apus::nn {
 
+void Block::place(const PlaceOptions& options) {
+  place_frozen(named_parameters(), options);
+}
+
+void CausalLm::place(const PlaceOptions& options) {
+  for (Block* block : blocks()) block->place(options);
+  place_frozen(named_parameters(), options);
+}
+
 at::Tensor CausalLm::logits(const at::Tensor& tokens_T, PassContext context) {
   APUS_CHECK(context.rows && tokens_T.dim() == 1 && tokens_T.size(0) == context.rows->rows(), ShapeError,
              "logits: tokens are ", tokens_T.sizes(), " but the layout has ",

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "apus/base/error.h"
@@ -117,6 +118,34 @@ void Linear::remove_adapter(const std::string& name) {
 LoraAdapter* Linear::find_adapter(const std::string& name) {
   const auto found = adapters_.find(name);
   return found == adapters_.end() ? nullptr : &found->second;
+}
+
+const LoraAdapter* Linear::find_adapter(const std::string& name) const {
+  const auto found = adapters_.find(name);
+  return found == adapters_.end() ? nullptr : &found->second;
+}
+
+int64_t Linear::largest_rank() const {
+  int64_t rank = 0;
+  for (const auto& [name, adapter] : adapters_) rank = std::max(rank, adapter.a_RI.size(0));
+  return rank;
+}
+
+std::optional<ops::JointPart> Linear::plain_part(const PassContext& context) const {
+  if (boundary_) return std::nullopt;
+  ops::JointPart part{.weight_OD = weight_OI_, .bias_O = bias_O_};
+  for (const std::string& name : context.adapters) {
+    if (!copies(name).empty()) return std::nullopt;
+    const LoraAdapter* adapter = find_adapter(name);
+    if (!adapter) continue;
+    const bool dropped = context.dropout && adapter->dropout > 0;
+    if (part.has_adapter() || dropped || adapter->a_RI.scalar_type() != weight_OI_.scalar_type())
+      return std::nullopt;
+    part.a_RD = adapter->a_RI;
+    part.b_OR = adapter->b_OR;
+    part.scaling = adapter->scaling;
+  }
+  return part;
 }
 
 }  // namespace apus::nn

@@ -1,5 +1,6 @@
 #include "apus/nn/rms_norm.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
 #include "apus/base/error.h"
@@ -28,6 +29,19 @@ ops::Recomputed RmsNorm::forward_light(const at::Tensor& x_TD, const PassContext
 ops::AddRmsNorm RmsNorm::forward_add(const at::Tensor& x_TD, const at::Tensor& residual_TD,
                                      const PassContext& context) const {
   return ops::add_rms_norm(x_TD, residual_TD, active("weight", weight_D_, context), eps_);
+}
+
+ops::ResidualRmsNorm RmsNorm::forward_residual(const at::Tensor& x_TD, const PassContext& context,
+                                               const ops::RmsNormRooms& rooms) const {
+  return ops::rms_norm_residual(x_TD, weight(context), eps_, rooms);
+}
+
+std::function<at::Tensor()> RmsNorm::remake(const at::Tensor& x_TD, const PassContext& context,
+                                            ops::RowRoom room) const {
+  return [x = x_TD.detach(), weight_D = weight(context), eps = eps_, room] {
+    const at::NoGradGuard no_grad;
+    return ops::rms_norm_residual(x, weight_D, eps, {.normed = room}).normed;
+  };
 }
 
 }  // namespace apus::nn

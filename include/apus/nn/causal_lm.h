@@ -9,6 +9,7 @@
 #include "apus/base/api.h"
 #include "apus/nn/module.h"
 #include "apus/nn/pass_context.h"
+#include "apus/nn/placement.h"
 #include "apus/nn/shard_plan.h"
 
 namespace apus::nn {
@@ -19,6 +20,9 @@ class APUS_API Block : public Module {
   /// Shapes:  hidden [T, D] -> [T, D]; differentiable by the tape in hidden and in the parameters.
   /// Reads nothing that changes between forward and a recompute of it but its parameters.
   virtual at::Tensor forward(const at::Tensor& hidden_TD, const PassContext& context) = 0;
+
+  /// See CausalLm::place. A block that knows how its parameters are read together lays them so.
+  virtual void place(const PlaceOptions& options);
 };
 
 /// What a causal language model offers to the trainers: token rows in, hidden rows through ordered blocks,
@@ -55,6 +59,11 @@ class APUS_API CausalLm : public Module {
 
   /// How tensor parallelism would cut each parameter.
   virtual ShardPlan shard_plan() const = 0;
+
+  /// Moves the frozen parameters to a device, block by block, after adapters were added and before an engine
+  /// takes the trainable ones. They may be mappings of files: nothing exists twice but what is being moved.
+  /// Leaves stay the same objects; on a GPU a projection's weight may become a view with rows apart.
+  virtual void place(const PlaceOptions& options);
 
   virtual int64_t hidden_size() const = 0;
   virtual int64_t vocab_size() const = 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "apus/nn/adaptable_module.h"
 #include "apus/nn/boundary.h"
 #include "apus/nn/pass_context.h"
+#include "apus/ops/joint_home.h"
 
 namespace apus::nn {
 
@@ -81,6 +83,15 @@ class APUS_API Linear final : public AdaptableModule {
 
   /// Null if there is no adapter of that name. The pointer lives until the adapter is removed.
   LoraAdapter* find_adapter(const std::string& name);
+  /// The same for reading.
+  const LoraAdapter* find_adapter(const std::string& name) const;
+  /// Of its adapters; 0 without any.
+  int64_t largest_rank() const;
+
+  /// What a pass computes here, as an operand of a joint product; absent where that takes more than weight,
+  /// bias and one adapter of the weight's dtype: a boundary, an active copy, several active adapters,
+  /// dropout.
+  std::optional<ops::JointPart> plain_part(const PassContext& context) const;
 
   /// Puts a seam around the product; null = identity. The bias is added behind leave().
   void set_boundary(std::shared_ptr<const Boundary> boundary) { boundary_ = std::move(boundary); }

@@ -21,9 +21,9 @@ struct APUS_API PlaceOptions {
   std::optional<int64_t> room_rank = {};
 };
 
-/// Gives every parameter that requires no gradient its place (set_data: the leaf objects stay); trainable ones
-/// keep theirs, which the engine's groups decide. Stream:      the current stream. Memory:      one parameter
-/// exists twice at a time.
+/// Gives every parameter that requires no gradient its place (set_data: the leaf objects stay); trainable
+/// ones keep theirs, which the engine's groups decide. Stream:      the current stream. Memory:      one
+/// parameter exists twice at a time.
 APUS_API void place_frozen(const std::vector<NamedParameter>& parameters, const PlaceOptions& options);
 
 }  // namespace apus::nn

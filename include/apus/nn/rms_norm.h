@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "apus/base/api.h"
 #include "apus/nn/adaptable_module.h"
@@ -43,7 +44,19 @@ class APUS_API RmsNorm final : public AdaptableModule {
   ops::AddRmsNorm forward_add(const at::Tensor& x_TD, const at::Tensor& residual_TD,
                               const PassContext& context) const;
 
+  /// The norm of x, and x for the residual path around what the norm feeds: see ops::rms_norm_residual.
+  /// Shapes:  [T, D] -> both [T, D].
+  ops::ResidualRmsNorm forward_residual(const at::Tensor& x_TD, const PassContext& context,
+                                        const ops::RmsNormRooms& rooms = {}) const;
+
+  /// What makes forward_residual's norm again, without tape: it keeps x and the weight by reference.
+  std::function<at::Tensor()> remake(const at::Tensor& x_TD, const PassContext& context,
+                                     ops::RowRoom room = {}) const;
+
   const at::Tensor& weight() const { return weight_D_; }
+  /// The weight that a pass reads: an active adapter's copy, or the base's.
+  at::Tensor weight(const PassContext& context) const { return active("weight", weight_D_, context); }
+  double eps() const { return eps_; }
 
  private:
   double eps_;
