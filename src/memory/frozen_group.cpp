@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/memory/staged_copy.h"
 
 namespace apus::memory {
 namespace {
@@ -44,7 +45,7 @@ FrozenGroup::FrozenGroup(std::vector<GroupParameter> parameters, const FrozenGro
       options_(options),
       layout_(byte_entries(parameters_, options.compute_dtype), options.place.world) {
   at::NoGradGuard no_grad;
-  const at::Device device = parameters_.front().tensor.device();
+  const at::Device device = options_.device.value_or(parameters_.front().tensor.device());
   buffer_ = std::make_unique<ShardedBuffer>(options_.name, layout_.padded_elements(), options_.place, device);
   for (size_t index = 0; index < parameters_.size(); ++index) take_values(index);
 }
@@ -61,7 +62,8 @@ void FrozenGroup::take_values(size_t index) {
   if (part.size() > 0) {
     const at::Tensor target =
         buffer_->shard().slice(0, part.begin - own.begin, part.end - own.begin).view(dtype);
-    target.copy_(leaf.reshape({-1}).slice(0, (part.begin - first) / element, (part.end - first) / element));
+    staged_copy(target, leaf.detach().reshape({-1}).slice(0, (part.begin - first) / element,
+                                                          (part.end - first) / element));
   }
   leaf.set_data(buffer_->view(first, leaf.sizes(), dtype));
 }

@@ -21,6 +21,21 @@ void GradSink::set_on_ready(std::function<void(ParamGroup&)> on_ready) {
   on_ready_ = std::move(on_ready);
 }
 
+void GradSink::set_on_busy(std::function<void(ParamGroup&)> on_busy) {
+  on_busy_ = std::move(on_busy);
+}
+
+std::optional<GradTarget> GradSink::target(const at::Tensor& parameter) {
+  const auto found = places_.find(parameter.unsafeGetTensorImpl());
+  if (found == places_.end()) return std::nullopt;
+  const Place& place = found->second;
+  ParamGroup& group = *groups_[place.group];
+  APUS_ASSERT(place.group >= next_, "a gradient of '", group.parameters()[place.index].name,
+              "' came after its group was reduced");
+  if (group.grad_state() == GradState::kReducing && on_busy_) on_busy_(group);
+  return group.grad_target(place.index);
+}
+
 bool GradSink::takes(const at::Tensor& parameter) const {
   return places_.contains(parameter.unsafeGetTensorImpl());
 }

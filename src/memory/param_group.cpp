@@ -49,8 +49,12 @@ ParamGroup::ParamGroup(std::vector<GroupParameter> parameters, const ParamGroupO
              "': sharded parameters need a sharded optimizer and sharded gradients");
   APUS_CHECK(options_.grad_dtype == at::kFloat || options_.grad_dtype == at::kBFloat16, ConfigError,
              "gradients accumulate in fp32 or bf16, not in ", c10::toString(options_.grad_dtype));
+  const at::ScalarType compute = options_.compute_dtype.value_or(source_dtype_);
+  APUS_CHECK(options_.states == OptimizerStates::kFp32 || compute == at::kBFloat16, ConfigError, "group '",
+             options_.name, "' holds ", c10::toString(compute),
+             " parameters; bf16 optimizer states take the place of masters, so they need bf16 parameters");
   at::NoGradGuard no_grad;
-  allocate(parameters_.front().tensor.device());
+  allocate(options_.device.value_or(parameters_.front().tensor.device()));
   take_values();
   install_leaves();
 }
@@ -68,15 +72,18 @@ void ParamGroup::allocate(at::Device device) {
     flat_params_G_ = at::zeros({layout_.padded_elements()}, plain);
     own_params_U_ = flat_params_G_.slice(0, range.begin, range.end);
   }
-  const auto fp32 = plain.dtype(at::kFloat);
-  masters_U_ = dtype == at::kFloat ? own_params_U_ : at::zeros({range.size()}, fp32);
-  exp_avg_U_ = at::zeros({range.size()}, fp32);
-  exp_avg_sq_U_ = at::zeros({range.size()}, fp32);
+  const auto states = plain.dtype(options_.states == OptimizerStates::kFp32 ? at::kFloat : at::kBFloat16);
+  masters_U_ = has_masters() ? at::zeros({range.size()}, states) : own_params_U_;
+  exp_avg_U_ = at::zeros({range.size()}, states);
+  exp_avg_sq_U_ = at::zeros({range.size()}, states);
 }
 
 /// The leaves' values that lie in a piece of the flat layout, in their own dtype; zeros between them.
 at::Tensor ParamGroup::piece_of_leaves(const ElementRange& piece) const {
-  at::Tensor values = at::zeros({piece.size()}, parameters_.front().tensor.options().requires_grad(false));
+  const at::Tensor& first = parameters_.front().tensor;
+  // From the host to a GPU: pinned, so that the next piece is read while this one travels.
+  const bool travels = first.device().is_cpu() && !own_params_U_.device().is_cpu();
+  at::Tensor values = at::zeros({piece.size()}, first.options().requires_grad(false).pinned_memory(travels));
   for (size_t index = 0; index < parameters_.size(); ++index) {
     const ElementRange range = layout_.range_of(static_cast<int64_t>(index));
     const ElementRange part = intersect(range, piece);
@@ -96,7 +103,7 @@ void ParamGroup::take_values() {
     const ElementRange all{begin, std::min(begin + kPieceElements, layout_.padded_elements())};
     const ElementRange piece = agrees ? all : intersect(all, kept);
     if (piece.size() == 0) continue;
-    const at::Tensor values = piece_of_leaves(piece);
+    const at::Tensor values = piece_of_leaves(piece).to(own_params_U_.device(), /*non_blocking=*/true);
     if (agrees) options_.agree_on_values(values);
     take_piece(piece, values);
   }
@@ -115,7 +122,7 @@ void ParamGroup::take_piece(const ElementRange& piece, const at::Tensor& values)
   } else {
     put(own_params_U_, owned_range());
   }
-  if (dtype() != at::kFloat) put(masters_U_, update_range());
+  if (has_masters()) put(masters_U_, update_range());
 }
 
 void ParamGroup::install_leaves() {
@@ -139,29 +146,67 @@ const at::Tensor& ParamGroup::flat_params() const {
 }
 
 void ParamGroup::publish_masters() {
-  if (dtype() != at::kFloat) own_params_U_.copy_(masters_U_);
+  if (has_masters()) own_params_U_.copy_(masters_U_);
 }
 
-at::Tensor ParamGroup::zero_grads(int64_t elements) const {
-  return at::zeros({elements}, own_params_U_.options().dtype(options_.grad_dtype));
+/// Parameter `index` in the full gradient, which exists from then on.
+at::Tensor ParamGroup::full_grad_of(int64_t index) {
+  const auto place = static_cast<size_t>(index);
+  APUS_ASSERT(grad_state_ != GradState::kReducing, "a gradient of '", parameters_.at(place).name,
+              "' arrived while its group is being reduced");
+  grad_state_ = GradState::kPartial;
+  if (!full_grad_G_.defined()) {
+    full_grad_G_ = at::empty({layout_.padded_elements()}, own_params_U_.options().dtype(options_.grad_dtype));
+    gaps_are_zero_ = false;
+  }
+  filled_.resize(parameters_.size(), 0);
+  const ElementRange range = layout_.range_of(index);
+  return full_grad_G_.slice(0, range.begin, range.end).view(layout_.entries()[place].sizes);
+}
+
+GradTarget ParamGroup::grad_target(int64_t index) {
+  at::NoGradGuard no_grad;
+  GradTarget target{.grad = full_grad_of(index)};
+  target.is_fresh = !std::exchange(filled_[static_cast<size_t>(index)], 1);
+  return target;
 }
 
 void ParamGroup::add_grad(int64_t index, const at::Tensor& grad) {
-  APUS_ASSERT(grad_state_ != GradState::kReducing, "a gradient of '", parameters_.at(index).name,
-              "' arrived while its group is being reduced");
-  if (!full_grad_G_.defined()) full_grad_G_ = zero_grads(layout_.padded_elements());
-  grad_state_ = GradState::kPartial;
+  const at::Tensor place = full_grad_of(index);
   if (!grad.defined()) return;
-  const FlatEntry& entry = layout_.entries()[static_cast<size_t>(index)];
-  APUS_CHECK(grad.sizes() == at::IntArrayRef(entry.sizes), ShapeError, "gradient of '", entry.name, "' has ",
-             grad.numel(), " elements in another shape than the parameter's ", entry.numel());
-  const ElementRange range = layout_.range_of(index);
-  full_grad_G_.slice(0, range.begin, range.end).view(entry.sizes).add_(grad);
+  APUS_CHECK(grad.sizes() == place.sizes(), ShapeError, "gradient of '",
+             layout_.entries()[static_cast<size_t>(index)].name, "' has ", grad.numel(),
+             " elements in another shape than the parameter's ", place.numel());
+  const bool is_fresh = !std::exchange(filled_[static_cast<size_t>(index)], 1);
+  if (is_fresh) {
+    place.copy_(grad);
+  } else {
+    place.add_(grad);
+  }
+}
+
+/// Zeros what nobody wrote, neighbours in one call.
+void ParamGroup::zero_unfilled() {
+  const auto zero = [this](int64_t begin, int64_t end) {
+    if (begin < end) full_grad_G_.slice(0, begin, end).zero_();
+  };
+  int64_t begin = 0;  // of what is not written, as far as is known
+  for (size_t index = 0; index < parameters_.size(); ++index) {
+    const ElementRange range = layout_.range_of(static_cast<int64_t>(index));
+    if (!filled_[index]) continue;
+    zero(begin, range.begin);
+    begin = range.end;
+  }
+  zero(begin, layout_.padded_elements());
 }
 
 at::Tensor ParamGroup::begin_reduce() {
   APUS_ASSERT(grad_state_ != GradState::kReducing, "group '", options_.name, "' is being reduced already");
-  if (!full_grad_G_.defined()) full_grad_G_ = zero_grads(layout_.padded_elements());
+  full_grad_of(0);
+  const bool all_filled = std::find(filled_.begin(), filled_.end(), 0) == filled_.end();
+  if (!all_filled || !gaps_are_zero_) zero_unfilled();
+  gaps_are_zero_ = true;
+  filled_.assign(parameters_.size(), 1);
   grad_state_ = GradState::kReducing;
   return full_grad_G_;
 }
@@ -176,6 +221,7 @@ void ParamGroup::finish_reduce(const at::Tensor& reduced_shard) {
     shard_grad_S_ = reduced_shard.to(options_.grad_dtype);
   }
   full_grad_G_.reset();
+  filled_.clear();
 }
 
 void ParamGroup::spread_grad(
@@ -213,11 +259,8 @@ at::Tensor ParamGroup::owned_grad() const {
 void ParamGroup::reset_grads() {
   shard_grad_S_.reset();
   grad_state_ = GradState::kEmpty;
-  if (keeps_full_gradient() && full_grad_G_.defined()) {
-    full_grad_G_.zero_();
-  } else {
-    full_grad_G_.reset();
-  }
+  filled_.clear();  // what a kept buffer holds is garbage from here on, but for its gaps
+  if (!keeps_full_gradient()) full_grad_G_.reset();
 }
 
 }  // namespace apus::memory

@@ -11,6 +11,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "apus/base/philox.h"
+#include "optim/adamw_rows.h"
+
 #if defined(__GNUC__) && !defined(__clang__)
 // -O2 does not vectorise loops of unknown length.
 #pragma GCC optimize("O3", "fp-contract=off")
@@ -82,6 +85,51 @@ void round_to_bf16(const float* __restrict from, uint16_t* __restrict to, int64_
     const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
     const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
     to[i] = static_cast<uint16_t>(is_nan ? 0x7FC0u : rounded);
+  }
+}
+
+APUS_VECTOR_CLONES
+void widen_bf16(const uint16_t* __restrict from, float* __restrict to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] = __builtin_bit_cast(float, static_cast<uint32_t>(from[i]) << 16);
+}
+
+namespace {
+
+/// Sixteen random bits are added below the kept ones, and what carries over rounds up.
+void round_stochastically(const float* from, uint16_t* to, int64_t count, RoundedArray array,
+                          const AdamwRounding& rounding) {
+  PhiloxBlock block{};
+  for (int64_t i = 0; i < count; ++i) {
+    const auto element = static_cast<uint64_t>(rounding.first_element + i);
+    const uint64_t group = element / kRoundingGroup;
+    const auto lane = static_cast<uint32_t>(element % kRoundingGroup);
+    if (i == 0 || lane == 0) {
+      block = philox4x32({{static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), rounding.step,
+                           static_cast<uint32_t>(array)}},
+                         rounding.key);
+    }
+    const uint32_t random = block.w[lane / 2] >> (lane % 2 * 16) & 0xFFFFu;
+    const uint32_t bits = __builtin_bit_cast(uint32_t, from[i]);
+    const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+    to[i] = static_cast<uint16_t>(is_nan ? 0x7FC0u : (bits + random) >> 16);
+  }
+}
+
+}  // namespace
+
+void adamw_update_bf16(const AdamwArrays16& arrays, int64_t begin, int64_t end, const AdamwCoefficients& c,
+                       const AdamwRounding& rounding) {
+  float master[kBlock], exp_avg[kBlock], exp_avg_sq[kBlock];
+  AdamwRounding at = rounding;
+  for (; begin < end; begin += kBlock, at.first_element += kBlock) {
+    const int64_t count = std::min(kBlock, end - begin);
+    widen_bf16(arrays.master + begin, master, count);
+    widen_bf16(arrays.exp_avg + begin, exp_avg, count);
+    widen_bf16(arrays.exp_avg_sq + begin, exp_avg_sq, count);
+    adamw_update({master, exp_avg, exp_avg_sq, arrays.grad + begin}, 0, count, c);
+    round_stochastically(master, arrays.master + begin, count, RoundedArray::kMaster, at);
+    round_stochastically(exp_avg, arrays.exp_avg + begin, count, RoundedArray::kExpAvg, at);
+    round_stochastically(exp_avg_sq, arrays.exp_avg_sq + begin, count, RoundedArray::kExpAvgSq, at);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "apus/base/error.h"
@@ -27,6 +28,7 @@ GradReducer::GradReducer(std::vector<memory::ParamGroup*> groups, const ShardPol
              "gradients travel in fp32 or bf16, not in ", c10::toString(options.reduce_dtype),
              "; change --reduce_dtype");
   sink_.set_on_ready([this](memory::ParamGroup& group) { reduce(group); });
+  sink_.set_on_busy([this](memory::ParamGroup& group) { wait_for(group); });
 }
 
 void GradReducer::begin_micro_batch(MicroBatchPlace place) {
@@ -39,12 +41,13 @@ void GradReducer::reduce(memory::ParamGroup& group) {
   if (!every_time && place_ == MicroBatchPlace::kNotLast) return;
   if (running_.size() >= kMaxInFlight) wait_oldest();
   running_.push_back(start(group));
+  running_.back().group = &group;
   if (!options_.overlap) wait_oldest();
 }
 
 GradReducer::Running GradReducer::start(memory::ParamGroup& group) {
   const at::Tensor full = group.begin_reduce();
-  if (full.numel() == 0) return {nullptr, [&group, full] { group.finish_reduce(full); }};
+  if (full.numel() == 0) return {nullptr, [&group, full] { group.finish_reduce(full); }, nullptr};
   if (options_.deterministic) return exchange_in_order(group, full);
   return group.options().shard_gradients ? scatter_into_shard(group, full) : reduce_in_place(group, full);
 }
@@ -84,6 +87,15 @@ void GradReducer::wait_oldest() {
   running_.pop_front();
   if (entry.work) waited_.wait(*entry.work);
   entry.finish();
+}
+
+/// Ends a group's reduction, and those that were started before it.
+void GradReducer::wait_for(const memory::ParamGroup& group) {
+  const auto is_under_way = [&] {
+    return std::any_of(running_.begin(), running_.end(),
+                       [&](const Running& entry) { return entry.group == &group; });
+  };
+  while (is_under_way()) wait_oldest();
 }
 
 void GradReducer::wait_all() {

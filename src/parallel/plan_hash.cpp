@@ -61,6 +61,8 @@ uint64_t plan_hash(const ModelUnits& model, const ShardedModelOptions& options) 
   digest.add(number(options.frozen_dtype));
   digest.add(static_cast<uint64_t>(options.reduce_dtype));
   digest.add(static_cast<uint64_t>(options.grad_accum_dtype));
+  digest.add(static_cast<uint64_t>(options.optimizer_states));
+  digest.add(options.rounding_seed);
   digest.add(static_cast<uint64_t>(options.frozen));
   digest.add(static_cast<uint64_t>(options.trainable));
   digest.add(static_cast<uint64_t>(options.initial_values));

@@ -1,5 +1,7 @@
 #include "apus/parallel/sharded_model.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <utility>
 
 #include "apus/base/error.h"
@@ -38,8 +40,15 @@ ShardedModel::ShardedModel(nn::CausalLm& model, const comm::DeviceMesh& mesh,
 
 ShardedModel::~ShardedModel() = default;
 
+/// Where operations add weight gradients themselves: only passes that are back-propagated through have any.
+memory::GradSink* ShardedModel::sink_of_pass() {
+  const bool trains = options().use == ModelUse::kTraining && at::GradMode::is_enabled();
+  return trains ? &units_.grad_sink() : nullptr;
+}
+
 at::Tensor ShardedModel::forward(const at::Tensor& tokens_T, nn::PassContext& context) {
   model_.prepare(context);
+  context.gradients = sink_of_pass();
   at::Tensor hidden_TD = units_.run(
       0, tokens_T, [this, context](const at::Tensor& tokens) { return model_.embed(tokens, context); });
   for (size_t index = 0; index < blocks_.size(); ++index) {
@@ -54,14 +63,17 @@ at::Tensor ShardedModel::forward(const at::Tensor& tokens_T, nn::PassContext& co
 }
 
 at::Tensor ShardedModel::token_log_probs(const at::Tensor& hidden_MD, const at::Tensor& targets_M,
-                                         const nn::PassContext& context, const at::Tensor& is_argmax_M) {
+                                         const nn::PassContext& context, const TokenLogProbsWish& wish) {
+  nn::PassContext pass = context;
+  pass.gradients = sink_of_pass();
   const ops::TokenLogProbsOptions head{.chunk_tokens = options().head_chunk_tokens,
-                                       .is_argmax_M = is_argmax_M};
-  return units_.run(blocks_.size() + 1, hidden_MD,
-                    [this, context, targets_M, head](const at::Tensor& hidden) {
-                      const at::Tensor normed = model_.final_norm(hidden, context);
-                      return ops::token_log_probs(normed, model_.head_weight(context), targets_M, head);
-                    });
+                                       .is_argmax_M = wish.is_argmax_M,
+                                       .row_scale_M = wish.row_scale_M,
+                                       .gradients = hidden_MD.is_cuda() ? pass.gradients : nullptr};
+  return units_.run(blocks_.size() + 1, hidden_MD, [this, pass, targets_M, head](const at::Tensor& hidden) {
+    const at::Tensor normed = model_.final_norm(hidden, pass);
+    return ops::token_log_probs(normed, model_.head_weight(pass), targets_M, head);
+  });
 }
 
 }  // namespace apus::parallel

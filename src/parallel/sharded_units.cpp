@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/memory/staged_copy.h"
 #include "parallel/plan_hash.h"
 
 namespace apus::parallel {
@@ -33,10 +34,17 @@ std::vector<memory::ParamGroup*> pointers(const std::vector<std::unique_ptr<memo
   return result;
 }
 
-/// Gives floating leaves another dtype; those that have it stay as they are, mapped files among them.
-void round_leaves(const std::vector<memory::GroupParameter>& parameters, at::ScalarType dtype) {
+/// Gives floating leaves another dtype, and all leaves another device; those that have both stay as they are,
+/// mapped files among them.
+void round_leaves(const std::vector<memory::GroupParameter>& parameters, const ShardedModelOptions& options) {
+  at::NoGradGuard no_grad;
   for (const memory::GroupParameter& parameter : parameters) {
-    if (parameter.tensor.is_floating_point()) parameter.tensor.set_data(parameter.tensor.to(dtype));
+    const at::Tensor& leaf = parameter.tensor;
+    const bool rounds = options.frozen_dtype && leaf.is_floating_point();
+    const at::ScalarType dtype = rounds ? *options.frozen_dtype : leaf.scalar_type();
+    const at::Device device = options.device.value_or(leaf.device());
+    if (leaf.device() != device || leaf.scalar_type() != dtype)
+      leaf.set_data(memory::staged_to(leaf, device, dtype));
   }
 }
 
@@ -102,7 +110,9 @@ void ShardedUnits::build_groups(Placement placement) {
                                     .shard_optimizer = options_.policy.opt_shard,
                                     .shard_gradients = options_.policy.grad_shard || options_.deterministic,
                                     .compute_dtype = options_.compute_dtype,
-                                    .grad_dtype = options_.grad_accum_dtype};
+                                    .grad_dtype = options_.grad_accum_dtype,
+                                    .states = options_.optimizer_states,
+                                    .device = options_.device};
     if (sharded)
       group.name = detail::concat("group", groups_.size(), " (", model_.units[parameters[0].unit].name, ")");
     if (options_.initial_values == InitialValues::kRankZero) {
@@ -119,14 +129,15 @@ void ShardedUnits::build_frozen(Placement placement) {
   for (size_t index = 0; index < units.size(); ++index) {
     if (units[index].empty()) continue;
     if (placement == Placement::kReplicated) {
-      if (options_.frozen_dtype) round_leaves(units[index], *options_.frozen_dtype);
+      round_leaves(units[index], options_);
       continue;
     }
     frozen_.push_back(std::make_unique<memory::FrozenGroup>(
         std::move(units[index]),
         memory::FrozenGroupOptions{.name = detail::concat("frozen ", model_.units[index].name),
                                    .place = {ranks_.shard->rank(), ranks_.shard->size()},
-                                   .compute_dtype = options_.frozen_dtype}));
+                                   .compute_dtype = options_.frozen_dtype,
+                                   .device = options_.device}));
     frozen_unit_.push_back(index);
   }
 }
@@ -196,25 +207,39 @@ void ShardedUnits::backward(const at::Tensor& loss, MicroBatchPlace place) {
   reducer_->finish_micro_batch();
 }
 
-double ShardedUnits::update(const UpdateOptions& options) {
+at::Tensor ShardedUnits::update_async(const UpdateOptions& options) {
   APUS_CHECK(options_.use == ModelUse::kTraining, ConfigError, "a reference model has nothing to update");
   at::NoGradGuard no_grad;
   finish_update();
-  const double norm = update_->norm();
-  if (std::isfinite(norm)) {
+  const StepScalars scalars = update_->measure(options);
+  // On a GPU nobody knows yet: what follows is guarded there, and every rank makes the same calls.
+  const bool skipped = scalars.norm.is_cpu() && scalars.found_inf.item<float>() != 0.0f;
+  if (!skipped) {
     ++updates_;
-    const bool clips = options.max_grad_norm > 0 && norm + 1e-6 > options.max_grad_norm;
-    const double clip = clips ? options.max_grad_norm / (norm + 1e-6) : 1.0;
     if (gatherer_) gatherer_->reset();
-    update_->apply(options, clip, updates_);
+    update_->apply(options, scalars, updates_);
     update_->start_gathers();
     if (!options_.overlap_comm) finish_update();
   }
   for (const auto& group : groups_) group->reset_grads();
-  return norm;
+  return scalars.norm;
 }
 
-void ShardedUnits::finish_update() { update_->wait_gathers(); }
+double ShardedUnits::update(const UpdateOptions& options) {
+  const at::Tensor norm = update_async(options);
+  const double value = norm.item<double>();
+  if (!std::isfinite(value) || options.found_inf.defined()) settle_updates();
+  return value;
+}
+
+int64_t ShardedUnits::settle_updates() {
+  if (update_->on_gpu()) updates_ = update_->updates_on_device();
+  return updates_;
+}
+
+void ShardedUnits::finish_update() {
+  update_->wait_gathers();
+}
 
 double ShardedUnits::comm_wait_ms() const {
   const double gathers = gatherer_ ? gatherer_->waited().milliseconds() : 0.0;
@@ -234,7 +259,7 @@ std::vector<nn::NamedParameter> ShardedUnits::gather_masters() {
   std::vector<nn::NamedParameter> result;
   for (const auto& group : groups_) {
     at::Tensor full;
-    if (!group->buffer() && group->dtype() == at::kFloat) {
+    if (!group->buffer() && !group->has_masters()) {
       full = group->flat_params();
     } else if (group->options().shard_optimizer) {
       full = at::empty({group->layout().padded_elements()}, group->masters().options());
@@ -303,6 +328,7 @@ std::vector<GroupState> ShardedUnits::optimizer_states() {
 void ShardedUnits::load_finished(int64_t updates) {
   at::NoGradGuard no_grad;
   updates_ = updates;
+  if (update_->on_gpu()) update_->set_updates_on_device(updates);
   finish_update();
   if (gatherer_) gatherer_->reset();
   for (const auto& group : groups_) {

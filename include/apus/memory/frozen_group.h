@@ -21,6 +21,8 @@ struct APUS_API FrozenGroupOptions {
   ShardPlace place;             ///< this rank among those that share the bytes
   /// Floating parameters are rounded to it while they are taken; absent = as they come.
   std::optional<at::ScalarType> compute_dtype;
+  /// Where the bytes lie; absent = where the leaves are. Leaves on the CPU are read in pieces.
+  std::optional<at::Device> device;
 };
 
 /// Frozen parameters of a unit as one byte buffer of mixed dtypes, cut over the ranks and gathered in one

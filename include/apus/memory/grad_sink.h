@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -32,6 +33,15 @@ class APUS_API GradSink {
   /// True if the tensor is a trainable parameter that this sink takes gradients for.
   bool takes(const at::Tensor& parameter) const;
 
+  /// Called when a gradient is to be written into a group that is still being reduced for the micro-batch
+  /// before: it must finish that reduction.
+  void set_on_busy(std::function<void(ParamGroup&)> on_busy);
+
+  /// Where an operation may put a gradient of `parameter` itself, on the current stream: it writes (is_fresh)
+  /// or adds, and returns an undefined gradient to the tape. Absent: not a parameter of this sink. The use
+  /// still ends with add(), whose undefined gradient then adds nothing. Allowed from the use's forward on.
+  std::optional<GradTarget> target(const at::Tensor& parameter);
+
   /// Announces one use of a parameter in a recorded forward.
   void expect(const at::Tensor& parameter);
 
@@ -57,7 +67,7 @@ class APUS_API GradSink {
   std::vector<char> started_;     // a use was announced in this micro-batch, by group
   size_t next_ = 0;               // first group that is not ready yet
   std::unordered_map<const void*, Place> places_;
-  std::function<void(ParamGroup&)> on_ready_;
+  std::function<void(ParamGroup&)> on_ready_, on_busy_;
 };
 
 }  // namespace apus::memory

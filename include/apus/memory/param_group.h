@@ -16,6 +16,12 @@
 
 namespace apus::memory {
 
+/// In which dtypes a group keeps what the optimizer needs.
+enum class OptimizerStates {
+  kFp32,  ///< masters and moments in fp32
+  kBf16,  ///< moments in bf16; the parameters are bf16 and have no other master
+};
+
 /// Who keeps what of a group on this rank.
 struct APUS_API ParamGroupOptions {
   /// Appears in reports and checkpoints.
@@ -34,6 +40,10 @@ struct APUS_API ParamGroupOptions {
   std::optional<at::ScalarType> compute_dtype;
   /// Of gradient buffers and accumulators: fp32 or bf16.
   at::ScalarType grad_dtype = at::kFloat;
+  /// Of masters and moments.
+  OptimizerStates states = OptimizerStates::kFp32;
+  /// Where the buffers lie; absent = where the leaves are. Leaves on the CPU are read in pieces.
+  std::optional<at::Device> device;
   /// Called with consecutive pieces of the flat initial values, in the dtype they come in, before they are
   /// taken: a broadcast makes ranks agree on them. Empty: each rank reads what it keeps from its own leaves,
   /// and nothing else of them.
@@ -46,6 +56,14 @@ enum class GradState {
   kPartial,   ///< some parameters have their gradient in the full-size buffer
   kReducing,  ///< a collective reads the full-size buffer
   kSharded,   ///< the accumulator holds the sum so far
+};
+
+/// Where an operation adds a weight gradient itself.
+struct APUS_API GradTarget {
+  /// The parameter's shape, in the group's grad_dtype; contiguous, and a view of the full gradient.
+  at::Tensor grad;
+  /// True: it holds nothing yet, so it must be written whole. False: it must be added to.
+  bool is_fresh = false;
 };
 
 /// Trainable parameters that share block range, dtype and reduction axes, in flat buffers.
@@ -62,7 +80,8 @@ enum class GradState {
 /// Memory: G * (size + 8 + (size < 4 ? 4 : 0)) bytes plus gradients, where 8 and 4 shrink by n under
 ///         shard_optimizer, and size under shard_parameters.
 /// Throws: ShapeError if dtypes or devices differ inside the group, or a tensor is not a trainable leaf;
-///         ConfigError if parameters are sharded and optimizer or gradients are not.
+///         ConfigError if parameters are sharded and optimizer or gradients are not, or bf16 states are
+///         wanted for parameters that are not bf16 in a pass.
 class APUS_API ParamGroup {
  public:
   /// Elements that are taken from the leaves at a time.
@@ -92,8 +111,10 @@ class APUS_API ParamGroup {
   const at::Tensor& own_params() const { return own_params_U_; }
   /// What is gathered; null where every rank holds the parameters whole.
   ShardedBuffer* buffer() const { return buffer_.get(); }
-  /// fp32 masters of update_range(); own_params() itself where that is fp32.
+  /// Masters of update_range(): fp32; own_params() itself where that is fp32 or states are bf16.
   const at::Tensor& masters() const { return masters_U_; }
+  /// False where masters() is own_params().
+  bool has_masters() const { return dtype() != at::kFloat && options_.states == OptimizerStates::kFp32; }
   const at::Tensor& exp_avg() const { return exp_avg_U_; }
   const at::Tensor& exp_avg_sq() const { return exp_avg_sq_U_; }
   /// Rounds the masters into own_params(); nothing to do where they are the parameters.
@@ -102,7 +123,11 @@ class APUS_API ParamGroup {
   GradState grad_state() const { return grad_state_; }
   /// Adds `grad` (any float dtype, undefined = zeros) into parameter `index` of the full gradient.
   void add_grad(int64_t index, const at::Tensor& grad);
-  /// Hands the full gradient [G] to a reduction; parameters never added are zeros.
+  /// Where to put a gradient of parameter `index` on the current stream, instead of add_grad. The caller must
+  /// fill it: what is_fresh leaves unwritten is garbage.
+  GradTarget grad_target(int64_t index);
+  /// Hands the full gradient [G] to a reduction; parameters never added are zeros, and so are the gaps
+  /// between parameters.
   at::Tensor begin_reduce();
   /// Ends a reduction. Sharded gradients: adds `reduced_shard` [G/n] to the accumulator and frees the full
   /// buffer. Otherwise the full buffer was reduced in place (at least its update_range()) and is the
@@ -126,7 +151,8 @@ class APUS_API ParamGroup {
   void take_piece(const ElementRange& piece, const at::Tensor& values);
   void install_leaves();
   at::Tensor piece_of_leaves(const ElementRange& piece) const;
-  at::Tensor zero_grads(int64_t elements) const;
+  at::Tensor full_grad_of(int64_t index);
+  void zero_unfilled();
   bool keeps_full_gradient() const { return !options_.shard_gradients; }
 
   std::vector<GroupParameter> parameters_;
@@ -135,8 +161,10 @@ class APUS_API ParamGroup {
   at::ScalarType source_dtype_;
   std::unique_ptr<ShardedBuffer> buffer_;
   at::Tensor flat_params_G_, own_params_U_, masters_U_, exp_avg_U_, exp_avg_sq_U_;
-  at::Tensor full_grad_G_;   // being filled, or (replicated gradients) the accumulator
-  at::Tensor shard_grad_S_;  // accumulator of sharded gradients
+  at::Tensor full_grad_G_;      // being filled, or (replicated gradients) the accumulator
+  std::vector<char> filled_;    // whether a parameter has a gradient in it; the others hold garbage
+  bool gaps_are_zero_ = false;  // between the parameters of full_grad_G_
+  at::Tensor shard_grad_S_;     // accumulator of sharded gradients
   GradState grad_state_ = GradState::kEmpty;
 };
 

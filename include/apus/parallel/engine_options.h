@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apus/base/api.h"
+#include "apus/memory/param_group.h"
 #include "apus/nn/module.h"
 #include "apus/parallel/block_runner.h"
 #include "apus/parallel/shard_policy.h"
@@ -58,10 +59,19 @@ struct APUS_API ShardedModelOptions {
   int64_t bucket_elements = 200'000'000;
   /// Dtype of trainable parameters in a pass; absent = as they come. Masters keep the values that came.
   std::optional<at::ScalarType> compute_dtype;
-  /// Tokens whose logits exist at a time in the loss head.
+  /// Tokens whose logits exist at a time in the loss head; 0 = as many as ops::TokenLogProbsOptions takes (on a
+  /// GPU about 8k of a large vocabulary: its products run fastest so).
   int64_t head_chunk_tokens = 1024;
   /// Dtype of frozen floating parameters; absent = as they come.
   std::optional<at::ScalarType> frozen_dtype;
+  /// Where the engine's buffers lie, and with them every parameter; absent = where the parameters are. From
+  /// the CPU (mapped files) values are copied in pieces, and a gradient's place moves with its parameter.
+  /// Frozen parameters that every rank holds whole are moved one by one where they are elsewhere.
+  std::optional<at::Device> device;
+  /// Dtypes of masters and moments. kBf16: the parameters in a pass must be bf16, and are their own masters.
+  memory::OptimizerStates optimizer_states = memory::OptimizerStates::kFp32;
+  /// Of the random numbers that round bf16 states.
+  uint64_t rounding_seed = 42;
   /// Dtype in which gradients travel: fp32 or bf16. Sums over ranks are rounded to it once.
   at::ScalarType reduce_dtype = at::kFloat;
   /// Dtype of gradient buffers and accumulators: fp32 or bf16.
@@ -92,6 +102,9 @@ struct APUS_API UpdateOptions {
   double weight_decay = 0.1;
   /// 0 or less: no clipping.
   double max_grad_norm = 1.0;
+  /// One number on the engine's device, e.g. of a loss that is not finite; not 0 on any rank: the update
+  /// changes nothing on all of them. Undefined = 0; on all ranks or on none.
+  at::Tensor found_inf;
 };
 
 }  // namespace apus::parallel

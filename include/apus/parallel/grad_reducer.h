@@ -62,6 +62,7 @@ class APUS_API GradReducer final {
   struct Running {
     std::shared_ptr<comm::Work> work;
     std::function<void()> finish;
+    const memory::ParamGroup* group = nullptr;
   };
 
   void reduce(memory::ParamGroup& group);
@@ -71,6 +72,7 @@ class APUS_API GradReducer final {
   Running exchange_in_order(memory::ParamGroup& group, const at::Tensor& full);
   void finish_step();
   void wait_oldest();
+  void wait_for(const memory::ParamGroup& group);
   void wait_all();
 
   ShardPolicy policy_;

@@ -15,6 +15,12 @@
 
 namespace apus::parallel {
 
+/// What the loss head is asked for beside log-probabilities; see ops::TokenLogProbsOptions.
+struct APUS_API TokenLogProbsWish {
+  at::Tensor is_argmax_M = {};
+  at::Tensor row_scale_M = {};
+};
+
 /// A causal language model on the engine: embedding, blocks and head as the units of ShardedUnits, whose
 /// contract holds here.
 ///
@@ -39,17 +45,19 @@ class APUS_API ShardedModel final {
   /// The engine below.
   ShardedUnits& units() { return units_; }
 
-  /// tokens int64 [T] -> hidden rows [T, D] before the final norm. Fills the context's rotary tables.
+  /// tokens int64 [T] -> hidden rows [T, D] before the final norm. Fills the context's rotary tables, and its
+  /// gradients (null in grad-free passes and for a reference model).
   at::Tensor forward(const at::Tensor& tokens_T, nn::PassContext& context);
 
-  /// Log-probabilities fp32 [M] of targets int64 [M], each predicted by its hidden row [M, D]. `is_argmax_M`, if
-  /// defined, learns which are a row's most probable token (see ops::TokenLogProbsOptions).
+  /// Log-probabilities fp32 [M] of targets int64 [M], each predicted by its hidden row [M, D].
   at::Tensor token_log_probs(const at::Tensor& hidden_MD, const at::Tensor& targets_M,
-                             const nn::PassContext& context, const at::Tensor& is_argmax_M = {});
+                             const nn::PassContext& context, const TokenLogProbsWish& wish = {});
 
   /// See ShardedUnits.
   void backward(const at::Tensor& loss, MicroBatchPlace place) { units_.backward(loss, place); }
   double update(const UpdateOptions& options) { return units_.update(options); }
+  at::Tensor update_async(const UpdateOptions& options) { return units_.update_async(options); }
+  int64_t settle_updates() { return units_.settle_updates(); }
   void finish_update() { units_.finish_update(); }
   int64_t updates() const { return units_.updates(); }
   double comm_wait_ms() const { return units_.comm_wait_ms(); }
@@ -62,6 +70,8 @@ class APUS_API ShardedModel final {
 
  private:
   ShardedModel(nn::CausalLm& model, const DataParallel& ranks, const ShardedModelOptions& options);
+
+  memory::GradSink* sink_of_pass();
 
   nn::CausalLm& model_;
   ShardedUnits units_;

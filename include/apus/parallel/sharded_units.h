@@ -29,7 +29,7 @@ struct APUS_API GroupState {
   int64_t padded_elements = 0;
   /// The range that the tensors cover: this rank's shard.
   memory::ElementRange owned;
-  /// Fp32 [owned.size()].
+  /// [owned.size()] on the engine's device; fp32, or bf16 under OptimizerStates::kBf16.
   at::Tensor master, exp_avg, exp_avg_sq;
 };
 
@@ -76,10 +76,21 @@ class APUS_API ShardedUnits final {
   /// first.
   double update(const UpdateOptions& options);
 
+  /// The same without a wait for a GPU: returns the norm, fp64 [1] on the engine's device. There, a norm that
+  /// is not finite (or UpdateOptions::found_inf) keeps every write from happening; updates() counts the step
+  /// all the same until settle_updates(), or update(), learns of it. On the CPU it is update().
+  at::Tensor update_async(const UpdateOptions& options);
+
+  /// After update_async: corrects updates() by what was skipped on the device. The host waits for it.
+  int64_t settle_updates();
+
+  /// Where operations inside run() may add weight gradients themselves.
+  memory::GradSink& grad_sink() { return reducer_->sink(); }
+
   /// Waits until the parameters of the last update are there.
   void finish_update();
 
-  /// Updates made so far: the t of AdamW's bias correction.
+  /// Updates made so far, as far as the host knows (see update_async).
   int64_t updates() const { return updates_; }
   /// Milliseconds that the host has waited for this engine's collectives so far.
   double comm_wait_ms() const;
@@ -90,8 +101,9 @@ class APUS_API ShardedUnits final {
   /// The frozen groups that are sharded.
   const std::vector<std::unique_ptr<memory::FrozenGroup>>& frozen_groups() const { return frozen_; }
 
-  /// Trainable parameters by name, fp32 masters in full on every rank.
-  /// Collectives: one all_gather of 4G bytes a group where masters are sharded (not where they are gathered
+  /// Trainable parameters by name, masters (fp32, or bf16 under OptimizerStates::kBf16) in full on every
+  /// rank. Collectives: one all_gather of 4G bytes a group where masters are sharded (not where they are
+  /// gathered
   ///              fp32 parameters anyway).
   std::vector<nn::NamedParameter> gather_masters();
   /// All parameters by name: trainable ones as gather_masters, frozen ones as they are. Sharded frozen

@@ -14,11 +14,23 @@
 
 namespace apus::parallel {
 
+/// What scales and guards one update: tensors of one element, on the engine's device.
+struct APUS_API StepScalars {
+  at::Tensor norm;         ///< fp64: of the step's gradient, before clipping
+  at::Tensor clip_factor;  ///< fp32
+  at::Tensor found_inf;    ///< fp32: not 0 where the update must change nothing
+  at::Tensor step;         ///< GPU: int64, this update's t of the bias correction; undefined on the CPU
+};
+
 /// Norm, clipping and AdamW of one step over the ranges that this rank owns, and the gather of the result.
 ///
-/// Collectives: the norm: one all_reduce of 8 bytes over dp_shard; deterministic: one all_gather of 8G/1024
-///              bytes over all groups. Then, where the optimizer is sharded and parameters are not: one
-///              all_gather of G size bytes a group.
+/// Stream:      GPU: the current stream; the host waits for nothing but what is said so. The t of the bias
+///              correction is kept on the device, so that a step that is skipped there does not count.
+/// Collectives: the norm: one all_reduce of 8 bytes over dp_shard (16 with UpdateOptions::found_inf; none on
+/// a
+///              GPU for one rank); deterministic: one all_gather of 8G/1024 bytes over all groups, and with
+///              found_inf an all_reduce over dp. Then, where the optimizer is sharded and parameters are not:
+///              one all_gather of G size bytes a group.
 /// Determinism: run-to-run; in deterministic mode the norm's bits do not depend on the policy: block sums are
 ///              added in fp64 in one order of units and blocks.
 class APUS_API StepUpdate final {
@@ -26,10 +38,15 @@ class APUS_API StepUpdate final {
   StepUpdate(std::vector<memory::ParamGroup*> groups, const DataParallel& ranks,
              const ShardedModelOptions& options);
 
-  /// Euclidean norm of the step's gradient; the same on every rank.
-  double norm();
-  /// One AdamW step; `clip` multiplies the gradients, `step` counts from 1.
-  void apply(const UpdateOptions& options, double clip, int64_t step);
+  /// Norm, clip factor and whether the step must be skipped: the same on every rank.
+  StepScalars measure(const UpdateOptions& options);
+  /// One AdamW step under what measure() gave; `step` counts from 1 and is read on the CPU only.
+  void apply(const UpdateOptions& options, const StepScalars& scalars, int64_t step);
+  bool on_gpu() const { return steps_made_.defined(); }
+  /// GPU: the updates made. The host waits.
+  int64_t updates_on_device() const;
+  /// GPU: sets them.
+  void set_updates_on_device(int64_t updates);
   /// Starts to make the parameters that every rank holds whole equal to all ranks' masters; those of the
   /// first unit come first, as the next forward needs them.
   void start_gathers();
@@ -42,11 +59,6 @@ class APUS_API StepUpdate final {
   const WaitTimer& waited() const { return waited_; }
 
  private:
-  /// Settings of one parameter inside its group's flat range.
-  struct Segment {
-    memory::ElementRange range;
-    ParameterSettings settings;
-  };
   /// The norm blocks of one unit in a group: the same numbers whichever units share the group.
   struct Section {
     int unit = 0;
@@ -57,21 +69,32 @@ class APUS_API StepUpdate final {
   };
   struct GroupPlan {
     memory::ParamGroup* group;
-    std::vector<Segment> segments;
+    optim::AdamwSegments segments;  // of its update_range()
+    std::vector<WeightedRun> runs;  // of its owned range, whose squares do not weigh 1
+    at::Tensor runs_on_device;
     int64_t first_sum = 0;  // of its block sums among those of all groups on a rank
   };
 
   void plan_group(memory::ParamGroup& group, const ShardedModelOptions& options);
+  void plan_sections(memory::ParamGroup& group);
+  bool is_skipped_by(const at::Tensor& found_inf);
   std::vector<double> owned_block_sums(const GroupPlan& plan) const;
+  at::Tensor block_sums_on_device() const;
   double sum_over_ranks();
   double sum_in_order();
-  void update_group(const GroupPlan& plan, const UpdateOptions& options, double clip, int64_t step);
+  StepScalars measure_on_host(const UpdateOptions& options);
+  StepScalars measure_on_device(const UpdateOptions& options);
+  const at::Tensor& block_order();
+  void update_group(const GroupPlan& plan, const UpdateOptions& options, const StepScalars& scalars,
+                    int64_t step);
 
   DataParallel ranks_;
   bool deterministic_;
   std::vector<GroupPlan> plans_;
   std::vector<Section> sections_;                     // last unit first
   int64_t sums_ = 0;                                  // block sums of a rank, all groups
+  at::Tensor steps_made_;                             // int64 [1] on a GPU, undefined on the CPU
+  at::Tensor block_order_;                            // where section by section the gathered sums lie
   std::vector<std::shared_ptr<comm::Work>> gathers_;  // on their way, by group; null: not
   WaitTimer waited_;
 };

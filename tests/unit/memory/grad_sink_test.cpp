@@ -86,5 +86,45 @@ TEST_F(GradSinkTest, AUseAfterItsGroupWasReducedIsABug) {
   EXPECT_THROW(sink_.expect(b_), Error);
 }
 
+TEST_F(GradSinkTest, AnOperationMayWriteAGradientItself) {
+  sink_.expect(a_);
+  const std::optional<GradTarget> target = sink_.target(a_);
+  ASSERT_TRUE(target);
+  EXPECT_TRUE(target->is_fresh);
+  EXPECT_EQ(target->grad.sizes(), a_.sizes());
+  target->grad.fill_(3.0);
+  sink_.add(a_, {});
+  EXPECT_EQ(ready_, "") << "b's use is still to come";
+  sink_.flush();
+  EXPECT_EQ(first_.begin_reduce().sum().item<double>(), 6.0);
+}
+
+TEST_F(GradSinkTest, ASecondUseAddsToWhatTheFirstWrote) {
+  for (int use = 0; use < 2; ++use) sink_.expect(a_);
+  sink_.target(a_)->grad.fill_(1.0);
+  sink_.add(a_, {});
+  const GradTarget again = *sink_.target(a_);
+  EXPECT_FALSE(again.is_fresh);
+  again.grad.add_(1.0);
+  sink_.add(a_, at::ones({2}));
+  EXPECT_EQ(first_.begin_reduce().sum().item<double>(), 6.0) << "two operations and the tape";
+}
+
+TEST_F(GradSinkTest, OnlyItsParametersHaveATargetAndOnlyUntilTheirGroupIsReduced) {
+  EXPECT_FALSE(sink_.target(at::ones({2})));
+  sink_.expect(a_);
+  sink_.add(a_, at::ones({2}));
+  EXPECT_EQ(ready_, "1");
+  EXPECT_THROW(sink_.target(a_), Error);
+}
+
+TEST_F(GradSinkTest, AGroupThatIsStillReducedIsWaitedFor) {
+  first_.begin_reduce();
+  EXPECT_THROW(sink_.target(a_), Error) << "nobody ends the reduction";
+  sink_.set_on_busy([](ParamGroup& group) { group.finish_reduce({}); });
+  EXPECT_TRUE(sink_.target(a_));
+  EXPECT_EQ(first_.grad_state(), GradState::kPartial);
+}
+
 }  // namespace
 }  // namespace apus::memory

@@ -5,6 +5,8 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "apus/base/error.h"
 
 namespace apus::memory {
@@ -165,6 +167,48 @@ TEST(ParamGroup, GradientsMayAccumulateInBfloat16) {
   group.add_grad(1, at::full({5}, 1.0));
   group.add_grad(1, at::full({5}, 1.0 / 1024));
   EXPECT_EQ(group.begin_reduce()[128].item<double>(), 1.0) << "the small addend is below bf16's resolution";
+}
+
+TEST(ParamGroup, AKeptBufferForgetsWhatTheStepBeforeLeftInIt) {
+  ParamGroup group(two(), {});
+  group.add_grad(0, at::full({2, 3}, 5.0));
+  group.add_grad(1, at::full({5}, 7.0));
+  group.begin_reduce();
+  group.finish_reduce({});
+  group.reset_grads();
+  const GradTarget target = group.grad_target(1);
+  EXPECT_TRUE(target.is_fresh);
+  target.grad.fill_(1.0);
+  EXPECT_FALSE(group.grad_target(1).is_fresh);
+  EXPECT_EQ(group.begin_reduce().sum().item<double>(), 5.0) << "a's old gradient is gone";
+}
+
+TEST(ParamGroup, WhatNobodyWroteIsZeroGapsIncluded) {
+  // Poison: the buffer's memory comes back from one that held NaN.
+  const int64_t elements = ParamGroup(two(), {}).layout().padded_elements();
+  { const at::Tensor poison = at::full({elements}, std::numeric_limits<float>::quiet_NaN()); }
+  ParamGroup group(two(), {});
+  group.grad_target(1).grad.fill_(2.0);
+  EXPECT_EQ(group.begin_reduce().sum().item<double>(), 10.0);
+}
+
+TEST(ParamGroup, Bfloat16StatesHaveNoMastersBesideTheParameters) {
+  const ParamGroupOptions options{.compute_dtype = at::kBFloat16, .states = OptimizerStates::kBf16};
+  ParamGroup group(two(), options);
+  EXPECT_FALSE(group.has_masters());
+  EXPECT_EQ(group.masters().data_ptr(), group.own_params().data_ptr());
+  EXPECT_EQ(group.exp_avg().scalar_type(), at::kBFloat16);
+  EXPECT_EQ(group.exp_avg_sq().scalar_type(), at::kBFloat16);
+  group.publish_masters();
+  EXPECT_EQ(group.masters().sum().item<double>(), 16.0);
+  EXPECT_THROW(ParamGroup(two(), {.states = OptimizerStates::kBf16}), ConfigError);
+}
+
+TEST(ParamGroup, ADeviceMayBeNamed) {
+  auto parameters = two();
+  ParamGroup group(parameters, {.device = at::Device(at::kCPU)});
+  EXPECT_TRUE(group.own_params().is_cpu());
+  EXPECT_EQ(parameters[0].tensor.sum().item<double>(), 6.0);
 }
 
 }  // namespace

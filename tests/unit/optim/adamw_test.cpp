@@ -216,5 +216,100 @@ TEST(Adamw, RefusesNumbersOutOfRange) {
   refused({.lr = 1e-3, .epsilon = -1});
 }
 
+TEST(Adamw, TakesBfloat16GradientsAsTheyAre) {
+  Fixture narrow, wide;
+  const at::Tensor grad_N = random_N("grad", 0.5).to(at::kBFloat16);
+  adamw_step(narrow.state, grad_N, {}, narrow.whole, narrow.options);
+  adamw_step(wide.state, grad_N.to(at::kFloat), {}, wide.whole, wide.options);
+  EXPECT_TRUE(at::equal(narrow.state.master_N, wide.state.master_N));
+  EXPECT_TRUE(at::equal(narrow.state.exp_avg_sq_N, wide.state.exp_avg_sq_N));
+}
+
+TEST(Adamw, TheStepsDecayMultipliesTheSegments) {
+  Fixture f;
+  f.options.decay = 0.0;
+  f.options.lr = 0.5;
+  adamw_step(f.state, at::zeros({kCount}, at::kFloat), {}, f.whole, f.options);
+  EXPECT_TRUE(at::equal(f.state.master_N, random_N("master", 0.1)));
+}
+
+/// States in bf16, one segment, whose parameter begins `before` elements ahead of the shard.
+struct Bf16Fixture {
+  AdamwState state{random_N("master", 0.1).to(at::kBFloat16), at::zeros({kCount}, at::kBFloat16),
+                   at::zeros({kCount}, at::kBFloat16)};
+  AdamwOptions options{.lr = 3e-3, .step = 1};
+
+  void run(std::vector<Segment> segments, int64_t steps = 3) {
+    for (options.step = 1; options.step <= steps; ++options.step)
+      adamw_step(state, random_N("grad" + std::to_string(options.step), 0.5), {}, segments, options);
+  }
+};
+
+TEST(Adamw, Bfloat16StatesRoundToANeighbourOfTheFp32Result) {
+  Bf16Fixture f;
+  AdamwState exact{f.state.master_N.to(at::kFloat), at::zeros({kCount}, at::kFloat),
+                   at::zeros({kCount}, at::kFloat)};
+  const std::vector<Segment> whole{{.begin = 0, .end = kCount, .weight_decay = 0.1, .rounding_key = 5}};
+  f.run(whole, 1);
+  adamw_step(exact, random_N("grad1", 0.5), {}, whole, {.lr = 3e-3, .step = 1});
+  const auto expect_neighbours = [](const at::Tensor& rounded, const at::Tensor& wanted, const char* name) {
+    const at::Tensor off = rounded.to(at::kFloat).sub(wanted).abs();
+    EXPECT_TRUE(off.le(wanted.abs().mul(1.0 / 128)).all().item<bool>()) << name;
+    EXPECT_GT(off.gt(wanted.abs().mul(1.0 / 256)).sum().item<int64_t>(), 0) << name << " goes to the nearest";
+    EXPECT_GT(rounded.to(at::kFloat).abs().gt(wanted.abs()).sum().item<int64_t>(), 0)
+        << name << " is only truncated";
+  };
+  expect_neighbours(f.state.master_N, exact.master_N, "master");
+  expect_neighbours(f.state.exp_avg_N, exact.exp_avg_N, "exp_avg");
+  expect_neighbours(f.state.exp_avg_sq_N, exact.exp_avg_sq_N, "exp_avg_sq");
+}
+
+TEST(Adamw, StochasticRoundingIsRightInTheMean) {
+  // Every element makes the same step of a fortieth of bf16's spacing, which rounding to nearest would lose.
+  constexpr int64_t kMany = 1 << 16;
+  AdamwState state{at::full({kMany}, 1.0, at::kBFloat16), at::zeros({kMany}, at::kBFloat16),
+                   at::zeros({kMany}, at::kBFloat16)};
+  const double lr = 1.0 / 128 / 40;
+  const std::vector<Segment> whole{{.begin = 0, .end = kMany, .rounding_key = 9}};
+  adamw_step(state, at::full({kMany}, -1.0, at::kFloat), {}, whole, {.lr = lr, .step = 1});
+  const double moved = state.master_N.to(at::kDouble).sub(1.0).mean().item<double>();
+  // p (1 - p) / n under the root is 0.6 thousandths of a spacing; four times that.
+  EXPECT_NEAR(moved, lr, 4 * 0.0006 / 128);
+}
+
+TEST(Adamw, RandomBitsDependOnTheParametersElementsAlone) {
+  Bf16Fixture whole, cut, other_key;
+  whole.run({{.begin = 0, .end = kCount, .rounding_key = 5, .first_element = 3}});
+  std::vector<Segment> pieces;
+  for (int64_t begin = 0, length = 1; begin < kCount; begin += length, length = length % 37 + 3) {
+    pieces.push_back({.begin = begin,
+                      .end = std::min(begin + length, kCount),
+                      .rounding_key = 5,
+                      .first_element = 3 + begin});
+  }
+  cut.run(pieces);
+  EXPECT_TRUE(at::equal(whole.state.master_N, cut.state.master_N));
+  EXPECT_TRUE(at::equal(whole.state.exp_avg_N, cut.state.exp_avg_N));
+  EXPECT_TRUE(at::equal(whole.state.exp_avg_sq_N, cut.state.exp_avg_sq_N));
+  other_key.run({{.begin = 0, .end = kCount, .rounding_key = 6, .first_element = 3}});
+  EXPECT_FALSE(at::equal(whole.state.master_N, other_key.state.master_N));
+}
+
+TEST(Adamw, RefusesStatesOfMixedDtypesAndACopyOfBfloat16States) {
+  Bf16Fixture f;
+  const std::vector<Segment> whole{{0, kCount}};
+  const at::Tensor grad_N = random_N("grad", 1);
+  EXPECT_THROW(adamw_step(f.state, grad_N, at::zeros({kCount}, at::kBFloat16), whole, f.options), ShapeError);
+  f.state.exp_avg_N = at::zeros({kCount}, at::kFloat);
+  EXPECT_THROW(adamw_step(f.state, grad_N, {}, whole, f.options), ShapeError);
+  Fixture fp32;
+  EXPECT_THROW(
+      adamw_step(fp32.state, grad_N, {}, AdamwSegments({{0, 5}}, kCount - 1, at::kCPU), fp32.options),
+      ShapeError);
+  EXPECT_THROW(adamw_step(fp32.state, grad_N, {}, fp32.whole, fp32.options,
+                          {.step = at::full({1}, int64_t{1}, at::kLong)}),
+               NotSupported);
+}
+
 }  // namespace
 }  // namespace apus::optim

@@ -1,6 +1,11 @@
 #include "apus/parallel/sharded_model.h"
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+
+#include <map>
+#include <string>
 
 #include "apus/base/error.h"
 #include "tests/support/memory_meter.h"
@@ -59,6 +64,61 @@ TEST_F(ShardedModelTest, ANormThatIsNotFiniteChangesNothing) {
   EXPECT_FALSE(std::isfinite(engine.update({.lr = 1.0})));
   EXPECT_TRUE(engine.groups()[0]->flat_params().equal(before));
   EXPECT_EQ(engine.updates(), 0);
+}
+
+TEST_F(ShardedModelTest, AFlagOfTheCallerSkipsTheUpdate) {
+  ShardedModel engine(*model_, *dp_, {});
+  const at::Tensor before = engine.groups()[0]->flat_params().clone();
+  engine.backward(loss(engine), MicroBatchPlace::kLast);
+  EXPECT_GT(engine.update({.lr = 1.0, .found_inf = at::ones({1})}), 0.0) << "the norm itself is finite";
+  EXPECT_TRUE(engine.groups()[0]->flat_params().equal(before));
+  EXPECT_EQ(engine.updates(), 0);
+}
+
+TEST_F(ShardedModelTest, AnAsynchronousUpdateIsTheSameOnTheCpu) {
+  ShardedModel engine(*model_, *dp_, {});
+  engine.backward(loss(engine), MicroBatchPlace::kLast);
+  const at::Tensor norm = engine.update_async({.lr = 1e-2});
+  EXPECT_EQ(norm.scalar_type(), at::kDouble);
+  EXPECT_GT(norm.item<double>(), 0.0);
+  EXPECT_EQ(engine.settle_updates(), 1);
+}
+
+TEST_F(ShardedModelTest, OnlyPassesWithATapeLetOperationsWriteGradients) {
+  ShardedModel engine(*model_, *dp_, {});
+  nn::PassContext context{.rows = batch_.layout};
+  engine.forward(batch_.tokens_T, context);
+  EXPECT_EQ(context.gradients, &engine.units().grad_sink());
+  const at::NoGradGuard no_grad;
+  engine.forward(batch_.tokens_T, context);
+  EXPECT_EQ(context.gradients, nullptr);
+}
+
+TEST_F(ShardedModelTest, Bfloat16StatesTrainUnderEveryPolicyToTheSameBits) {
+  // Random bits belong to the parameter's elements: groups and shards are cut otherwise, the weights agree.
+  std::vector<at::Tensor> trained;
+  for (const ShardPolicy& policy : {ShardPolicy(Ddp()), ShardPolicy(Zero3())}) {
+    const auto model = tiny_qwen2();
+    ShardedModel engine(*model, *dp_,
+                        {.policy = policy,
+                         .compute_dtype = at::kBFloat16,
+                         .optimizer_states = memory::OptimizerStates::kBf16,
+                         .grad_accum_dtype = at::kBFloat16,
+                         .deterministic = true});
+    for (int step = 0; step < 3; ++step) {
+      engine.backward(loss(engine), MicroBatchPlace::kLast);
+      engine.update({.lr = 1e-2});
+    }
+    std::vector<at::Tensor> flat;
+    std::map<std::string, at::Tensor> by_name;
+    for (const auto& parameter : engine.gather_masters()) {
+      EXPECT_EQ(parameter.tensor.scalar_type(), at::kBFloat16);
+      by_name[parameter.name] = parameter.tensor;
+    }
+    for (const auto& [name, tensor] : by_name) flat.push_back(tensor.reshape({-1}));
+    trained.push_back(at::cat(flat));
+  }
+  EXPECT_TRUE(trained[0].equal(trained[1]));
 }
 
 TEST_F(ShardedModelTest, ALossWithoutATapeContributesZeros) {

@@ -28,6 +28,8 @@ class StepUpdateTest : public ::testing::Test {
                                         DataParallel::one_axis(*dp_), options);
   }
   static at::Tensor leaf(at::IntArrayRef sizes) { return at::ones(sizes).set_requires_grad(true); }
+  static double norm(StepUpdate& update) { return update.measure({}).norm.item<double>(); }
+  static StepScalars clipped(double factor) { return {.clip_factor = at::full({1}, factor, at::kFloat)}; }
   double value(int64_t index) const {
     return group_->parameters()[index].tensor.detach().view({-1})[0].item<double>();
   }
@@ -38,8 +40,8 @@ class StepUpdateTest : public ::testing::Test {
 
 TEST_F(StepUpdateTest, TheNormIsTheSameInOrderAndBySum) {
   const double wanted = std::sqrt(6 * 1.0 + 4 * 4.0);
-  EXPECT_DOUBLE_EQ(make({})->norm(), wanted);
-  EXPECT_DOUBLE_EQ(make({.deterministic = true})->norm(), wanted);
+  EXPECT_DOUBLE_EQ(norm(*make({})), wanted);
+  EXPECT_DOUBLE_EQ(norm(*make({.deterministic = true})), wanted);
 }
 
 TEST_F(StepUpdateTest, SettingsOfAParameterReachNormRateAndDecay) {
@@ -50,22 +52,49 @@ TEST_F(StepUpdateTest, SettingsOfAParameterReachNormRateAndDecay) {
                                  : ParameterSettings{.decay_scale = 1.0};
   };
   const auto update = make(options);
-  EXPECT_DOUBLE_EQ(update->norm(), 4.0);
-  update->apply({.lr = 0.1, .epsilon = 0.0, .weight_decay = 0.0}, 1.0, 1);
+  EXPECT_DOUBLE_EQ(norm(*update), 4.0);
+  update->apply({.lr = 0.1, .epsilon = 0.0, .weight_decay = 0.0}, clipped(1.0), 1);
   EXPECT_NEAR(value(0), 1.0 - 0.05, 1e-6);
   EXPECT_NEAR(value(1), 1.0 - 0.1, 1e-6);
 }
 
 TEST_F(StepUpdateTest, DecayLeavesBiasesAloneUnlessToldOtherwise) {
-  make({})->apply({.lr = 0.1, .weight_decay = 1.0}, 0.0, 1);
+  make({})->apply({.lr = 0.1, .weight_decay = 1.0}, clipped(0.0), 1);
   EXPECT_NEAR(value(0), 0.9, 1e-6);
   EXPECT_NEAR(value(1), 1.0, 1e-6);
 }
 
 TEST_F(StepUpdateTest, TheClipFactorReachesTheMoments) {
   // pitfalls.md row 23
-  make({})->apply({.lr = 0.0, .beta1 = 0.0, .weight_decay = 0.0}, 0.25, 1);
+  make({})->apply({.lr = 0.0, .beta1 = 0.0, .weight_decay = 0.0}, clipped(0.25), 1);
   EXPECT_EQ(group_->exp_avg()[0].item<double>(), 0.25);
+}
+
+TEST_F(StepUpdateTest, MeasuringGivesClipFactorAndFlag) {
+  const double norm = std::sqrt(22.0);
+  const auto update = make({});
+  const StepScalars free = update->measure({.max_grad_norm = 0.0});
+  EXPECT_EQ(free.clip_factor.item<float>(), 1.0f);
+  EXPECT_EQ(free.found_inf.item<float>(), 0.0f);
+  const StepScalars clips = update->measure({.max_grad_norm = 0.5});
+  EXPECT_EQ(clips.clip_factor.item<float>(), static_cast<float>(0.5 / (norm + 1e-6)));
+}
+
+TEST_F(StepUpdateTest, AFlagOrANormThatIsNotFiniteSkipsTheStep) {
+  const auto update = make({});
+  EXPECT_EQ(update->measure({.found_inf = at::full({1}, 1.0)}).found_inf.item<float>(), 1.0f);
+  EXPECT_EQ(update->measure({.found_inf = at::full({}, 0, at::kLong)}).found_inf.item<float>(), 0.0f);
+  EXPECT_EQ(update->measure({.found_inf = at::full({1}, std::nan(""))}).found_inf.item<float>(), 1.0f);
+  group_->reduced_grad().fill_(std::nan(""));
+  EXPECT_EQ(update->measure({}).found_inf.item<float>(), 1.0f);
+}
+
+TEST_F(StepUpdateTest, SkippedStepsWriteNothing) {
+  StepScalars scalars = clipped(1.0);
+  scalars.found_inf = at::ones({1}, at::kFloat);
+  make({})->apply({.lr = 0.1}, scalars, 1);
+  EXPECT_EQ(value(0), 1.0);
+  EXPECT_EQ(group_->exp_avg().abs().sum().item<double>(), 0.0);
 }
 
 }  // namespace
