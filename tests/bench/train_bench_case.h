@@ -1,0 +1,85 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apus/models/decoder_config.h"
+#include "apus/parallel/engine_options.h"
+
+namespace apus::bench {
+
+/// One case of apus_bench_train, as words of KEY=VALUE say it.
+struct TrainCase {
+  /// lora, full (both SFT) or dpo (LoRA).
+  std::string kind = "lora";
+  /// Qwen2.5's shapes: 0.5b, 7b, 14b, or tiny.
+  std::string size = "7b";
+  /// Overrides the size's number of layers; 0 = does not.
+  int64_t layers = 0;
+  /// Rows of a micro-batch (pairs in DPO) and tokens of a sequence.
+  int64_t batch = 1;
+  int64_t length = 4096;
+  /// DPO: how many tokens shorter the rejected side is. The prompt is a quarter of the length.
+  int64_t shorter = 0;
+  int64_t accumulation = 1;
+  int64_t rank = 64;
+  double alpha = 128;
+  /// none, partial or block.
+  std::string recompute = "none";
+  /// DPO: adapter-off or cached.
+  std::string reference = "adapter-off";
+  /// Rank 0 of so many, without peers.
+  int world = 1;
+  /// ddp, zero1, zero2, zero3 or fsdp.
+  std::string policy = "ddp";
+  /// The caching allocator may take so many GiB; 0 = all.
+  double cap_gib = 0;
+  /// adamw (fp32 masters and moments) or adamw_bf16.
+  std::string optim = "adamw";
+  /// Gradient buffers: fp32, bf16 or auto (bf16 with adamw_bf16).
+  std::string grad = "auto";
+  /// padded or packed.
+  std::string layout = "padded";
+  /// Tokens whose logits exist at a time; 0 = the engine's default.
+  int64_t head_chunk = 0;
+  std::string device = "cuda";
+  /// bf16 or fp32.
+  std::string dtype = "bf16";
+  /// Steps before the clock starts; then at least `steps`, and as many as last min_s.
+  int64_t warm = 3;
+  int64_t steps = 6;
+  double min_s = 6.0;
+  /// Every step trains the same rows.
+  bool repeat = false;
+  /// Three more steps under the profiler.
+  bool profile = false;
+  double lr = 1e-5;
+  uint64_t seed = 0;
+  /// Folder that gets the weights, the adapter and the tokens, for compare_losses.py; empty = none.
+  std::string save = {};
+  /// Rates that the floor is made of, TF/s: GEMMs sustained, attention forward and backward.
+  double gemm_tflops = 650;
+  double attention_forward_tflops = 566;
+  double attention_backward_tflops = 452;
+  /// The words.
+  std::string words = {};
+
+  bool is_dpo() const { return kind == "dpo"; }
+  bool is_full() const { return kind == "full"; }
+  bool is_cached() const { return is_dpo() && reference == "cached"; }
+  /// Token rows of one step on this rank.
+  int64_t step_tokens() const;
+  /// Supervised ones of these.
+  int64_t step_supervised() const;
+  at::ScalarType scalar_type() const { return dtype == "fp32" ? at::kFloat : at::kBFloat16; }
+  models::DecoderConfig model_config() const;
+  parallel::ShardedModelOptions engine_options() const;
+};
+
+/// Reads the words. Throws ConfigError naming an unknown key or value and those that are known.
+TrainCase parse_case(const std::vector<std::string>& words);
+
+}  // namespace apus::bench

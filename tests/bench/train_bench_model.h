@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apus/comm/communicator.h"
+#include "apus/data/dataset.h"
+#include "apus/models/decoder.h"
+#include "apus/parallel/sharded_model.h"
+#include "tests/bench/train_bench_case.h"
+#include "tests/bench/train_bench_device.h"
+
+namespace apus::bench {
+
+/// A model with random weights made on the case's device, its adapter, and the engine it trains on.
+class BenchModel {
+ public:
+  /// Writes the weights and the adapter where the case says so.
+  BenchModel(const TrainCase& job, const BenchDevice& device);
+  parallel::ShardedModel& engine() { return *engine_; }
+  nn::CausalLm& model() { return *model_; }
+  /// Active in training; empty in full training.
+  const std::vector<std::string>& adapters() const { return adapters_; }
+
+ private:
+  void add_adapter(const TrainCase& job);
+
+  std::unique_ptr<models::Decoder> model_;
+  std::unique_ptr<comm::Communicator> dp_;
+  std::unique_ptr<parallel::ShardedModel> engine_;
+  std::vector<std::string> adapters_;
+};
+
+/// The rows that all ranks of the case train, random, in the order of steps: the same rows again and again
+/// (repeat), or sixteen steps' that differ. As in peers.py: SFT labels every token, DPO's prompt is a quarter
+/// of the length. Written to the case's folder, if it has one.
+std::shared_ptr<const data::Dataset> make_rows(const TrainCase& job);
+
+}  // namespace apus::bench

@@ -1,0 +1,230 @@
+#include "tests/bench/train_bench_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apus/base/clock.h"
+#include "apus/base/log.h"
+#include "apus/train/dpo_trainer.h"
+#include "apus/train/memory_plan.h"
+#include "apus/train/precompute_reference.h"
+#include "apus/train/sft_trainer.h"
+#include "tests/bench/train_bench_flops.h"
+#include "tests/bench/train_bench_meter.h"
+#include "tests/bench/train_bench_model.h"
+#include "tests/bench/train_bench_shares.h"
+
+namespace apus::bench {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+constexpr double kCardPeak = 989e12;  // dense bf16 of the data sheet
+constexpr int64_t kProfiledSteps = 3;
+constexpr int64_t kNever = int64_t{1} << 40;
+
+double seconds_between(SteadyClock::time_point from, SteadyClock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+double rounded(double value, double unit) {
+  return std::round(value / unit) * unit;
+}
+
+/// Told of each step's end; starts and stops the clock, the meter and the profiler, and the run.
+class StepWatch {
+ public:
+  StepWatch(const TrainCase& job, const BenchDevice& device) : job_(job), device_(device) {
+    if (job.warm == 0) begin();
+    last_ = SteadyClock::now();
+  }
+
+  /// Whether the run may end.
+  bool on_step(const train::StepReport& report) {
+    const auto now = SteadyClock::now();
+    const double step_s = seconds_between(last_, now);
+    last_ = now;
+    losses_.push_back(report.loss);
+    norms_.push_back(report.grad_norm);
+    const auto steps = static_cast<int64_t>(losses_.size());
+    if (steps == 1) first_s_ = step_s;
+    if (steps == job_.warm) begin(step_s);
+    if (steps <= job_.warm || is_over_) return is_over_;
+    if (steps <= job_.warm + wanted_) milliseconds_.push_back(step_s * 1e3);
+    if (steps == job_.warm + wanted_) end();
+    if (job_.profile) return profile(steps - job_.warm - wanted_);
+    return is_over_ = steps >= job_.warm + wanted_;
+  }
+
+  /// What the timed steps gave.
+  void write(Json& json) const {
+    const double wall_s = seconds_between(begin_, end_);
+    const double steps_s = static_cast<double>(wanted_) / wall_s;
+    json["tok_s"] = rounded(steps_s * static_cast<double>(job_.step_tokens()), 0.1);
+    json["supervised_tok_s"] = rounded(steps_s * static_cast<double>(job_.step_supervised()), 0.1);
+    json["ms"] = rounded(1e3 / steps_s, 0.01);
+    json["ms_median"] = rounded(median(), 0.01);
+    json["steps"] = wanted_;
+    const StepFlops flops = step_flops(job_);
+    json["mfu"] = rounded(flops.total() * steps_s / kCardPeak, 1e-4);
+    json["floor_tok_s"] = rounded(static_cast<double>(job_.step_tokens()) / floor_seconds(job_), 0.1);
+    json["share_of_floor"] = rounded(floor_seconds(job_) * steps_s, 1e-4);
+    json["peak_gib"] = rounded(static_cast<double>(peaks_.allocated) / kGib, 1e-3);
+    json["reserved_gib"] = rounded(static_cast<double>(peaks_.reserved) / kGib, 1e-3);
+    json["watts"] = rounded(reading_.watts, 1);
+    json["mhz"] = rounded(reading_.mhz, 1);
+    json["mhz_lowest"] = reading_.lowest_mhz;
+    json["celsius"] = reading_.celsius;
+    json["first_s"] = rounded(first_s_, 1e-3);
+    json["ms_all"] = milliseconds_;
+    json["losses"] = losses_;
+    json["grad_norms"] = norms_;
+    if (!shares_.is_null()) json["profile"] = shares_;
+  }
+
+ private:
+  void begin(double step_s = 0.0) {
+    wanted_ = job_.steps;
+    if (device_.device().is_cuda() && step_s > 0)
+      wanted_ = std::max(wanted_, static_cast<int64_t>(std::ceil(job_.min_s / step_s)));
+    device_.reset_memory_peaks();
+    meter_.start();
+    begin_ = SteadyClock::now();
+  }
+
+  /// Steps are reported when their figures have come, one later than the device is at work on: as at the
+  /// beginning. So nothing is waited for.
+  void end() {
+    end_ = SteadyClock::now();
+    reading_ = meter_.stop();
+    peaks_ = device_.memory_peaks();
+  }
+
+  /// `beyond`: steps since the timed ones ended.
+  bool profile(int64_t beyond) {
+    if (beyond != 0 && beyond != kProfiledSteps) return false;
+    device_.wait();
+    if (beyond == 0) {
+      recorder_.start();
+      return false;
+    }
+    shares_ = shares_of(recorder_.stop(), kProfiledSteps);
+    return is_over_ = true;
+  }
+
+  double median() const {
+    if (milliseconds_.empty()) return 0.0;
+    std::vector<double> sorted = milliseconds_;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+
+  const TrainCase& job_;
+  const BenchDevice& device_;
+  GpuMeter meter_;
+  ActivityRecorder recorder_;
+  SteadyClock::time_point last_, begin_, end_;
+  int64_t wanted_ = 0;
+  bool is_over_ = false;
+  double first_s_ = 0.0;
+  MeterReading reading_;
+  MemoryPeaks peaks_;
+  std::vector<double> milliseconds_, losses_, norms_;
+  Json shares_;
+};
+
+train::TrainerOptions trainer_options(const TrainCase& job) {
+  train::TrainerOptions options{.max_steps = 1'000'000,
+                                .micro_batch_rows = job.batch,
+                                .accumulation = job.accumulation,
+                                .shuffle = false,
+                                .lr_scheduler_type = "constant",
+                                .logging_steps = kNever,
+                                .save_steps = 0,
+                                .eval_steps = 0};
+  options.collate.layout = job.layout == "packed" ? data::BatchLayout::kPacked : data::BatchLayout::kPadded;
+  options.collate.pin = job.device == "cuda";
+  options.update.lr = job.lr;
+  return options;
+}
+
+/// Peak bytes of a step as the memory plan foresees them.
+void write_plan(const TrainCase& job, nn::CausalLm& model, Json& json) {
+  train::PlanInput input{.model = train::shape_of(model),
+                         .engine = job.engine_options(),
+                         .dtype = job.scalar_type(),
+                         .world = job.world,
+                         .rows = train::RowProfile::of_length(job.length, job.is_dpo() ? 2 : 1),
+                         .micro_batch_rows = job.batch,
+                         .accumulation = job.accumulation};
+  input.model.attention_heads = job.model_config().num_attention_heads;
+  input.rows.packed = job.layout == "packed";
+  if (job.is_dpo())
+    input.reference = job.is_cached() ? train::PlanReference::kCached : train::PlanReference::kSameModel;
+  const train::MemoryPlan plan = train::plan_memory(input);
+  json["planned_gib"] = rounded(static_cast<double>(plan.tensor_bytes()) / kGib, 1e-3);
+  json["planned_with_margin_gib"] = rounded(static_cast<double>(plan.total_bytes()) / kGib, 1e-3);
+  for (const train::PhasePlan& phase : plan.phases) {
+    json["planned_phases"][std::string(train::phase_name(phase.phase))] =
+        rounded(static_cast<double>(phase.peak.total()) / kGib, 1e-3);
+  }
+}
+
+/// Trains until the watch says so.
+void train_watched(const TrainCase& job, BenchModel& model, StepWatch& watch, Logger& logger) {
+  SystemClock clock;
+  std::function<void()> stop;
+  train::TrainerContext context{.clock = &clock, .logger = &logger};
+  context.callbacks.on_step = [&](const train::StepReport& report) {
+    if (watch.on_step(report)) stop();
+  };
+  std::shared_ptr<const data::Dataset> rows = make_rows(job);
+  const train::TrainerOptions options = trainer_options(job);
+  if (!job.is_dpo()) {
+    train::SftTrainer trainer(model.engine(), {.adapters = model.adapters(), .trainer = options}, context);
+    stop = [&] { trainer.trainer().request_stop(); };
+    trainer.run(rows);
+    return;
+  }
+  train::DpoOptions dpo{.policy_adapters = model.adapters(), .reference = train::Reference::adapters_off()};
+  if (job.is_cached()) {
+    train::PrecomputeOptions ahead{.collate = options.collate, .clock = &clock, .logger = &logger};
+    rows = train::precompute_reference(rows, dpo.reference, model.engine(), ahead);
+    dpo.reference.is_precomputed = true;
+  }
+  train::DpoTrainer trainer(model.engine(), {.dpo = dpo, .trainer = options}, context);
+  stop = [&] { trainer.trainer().request_stop(); };
+  trainer.run(rows);
+}
+
+}  // namespace
+
+Json run_case(const TrainCase& job) {
+  const BenchDevice device(job.device);
+  device.limit_memory(job.cap_gib);
+  const auto start = SteadyClock::now();
+  Json json;
+  json["apus"] = job.words;
+  json["device"] = device.name();
+  BenchModel model(job, device);
+  write_plan(job, model.model(), json);
+  device.wait();
+  json["built_s"] = rounded(seconds_between(start, SteadyClock::now()), 1e-3);
+  json["standing_gib"] = rounded(static_cast<double>(device.allocated()) / kGib, 1e-3);
+  NullLogger logger;
+  StepWatch watch(job, device);
+  train_watched(job, model, watch, logger);
+  watch.write(json);
+  json["total_s"] = rounded(seconds_between(start, SteadyClock::now()), 1e-3);
+  return json;
+}
+
+}  // namespace apus::bench
