@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "apus/base/error.h"
+#include "apus/memory/grad_sink.h"
 #include "tests/support/memory_meter.h"
 #include "tests/support/tensor_checks.h"
 
@@ -195,6 +196,78 @@ TEST(TokenLogProbs, OfEqualLogitsTheFirstIsTheLargest) {
   EXPECT_FALSE(hits[2].item<bool>());
 }
 
+// The factors of SFT: known before there is a loss.
+struct Scaled {
+  at::Tensor hidden = random_leaf({7, 6}, 1), weight = random_leaf({13, 6}, 2);
+  at::Tensor targets = targets_for(7, 13), scale = random_tensor({7}, 5);
+
+  at::Tensor loss(const TokenLogProbsOptions& options) const {
+    return token_log_probs(hidden, weight, targets, options).mul(scale).sum();
+  }
+};
+
+TEST(TokenLogProbs, KnownFactorsMakeTheWeightGradientInTheForwardPass) {
+  const Scaled wanted, found;
+  wanted.loss({}).backward();
+  found.loss({.chunk_tokens = 3, .row_scale_M = found.scale}).backward();
+  expect_close(found.weight.grad(), wanted.weight.grad(), {.absolute = 2e-6, .relative = 1e-5});
+  expect_close(found.hidden.grad(), wanted.hidden.grad(), {.absolute = 2e-6, .relative = 1e-5});
+}
+
+TEST(TokenLogProbs, KnownFactorsKeepNoLogitsAndComputeNothingAgain) {
+  const Scaled rows;
+  const MemoryMeter meter;
+  const at::Tensor loss = rows.loss({.row_scale_M = rows.scale});
+  const int64_t kept = 7 * 4 /* what mul keeps */ + 7 * 6 * 4 + 13 * 6 * 4 + 4 /* loss */;
+  EXPECT_LE(meter.live_bytes(), kept);
+}
+
+TEST(TokenLogProbs, RefusesAnotherGradientThanTheFactors) {
+  const Scaled rows;
+  const at::Tensor loss = rows.loss({.row_scale_M = rows.scale * 2});
+  EXPECT_THROW(loss.backward(), ConfigError);
+}
+
+TEST(TokenLogProbs, FactorsOfAFrozenWeightAreNotRead) {
+  Scaled rows;
+  rows.weight = rows.weight.detach();
+  rows.loss({.row_scale_M = rows.scale * 2}).backward();
+  EXPECT_TRUE(rows.hidden.grad().defined());
+}
+
+class TokenLogProbsInto : public ::testing::TestWithParam<bool> {};
+
+TEST_P(TokenLogProbsInto, ASinkTakesTheWeightGradient) {
+  const Scaled wanted;
+  wanted.loss({}).backward();
+  const Scaled found;
+  const memory::GroupParameter parameter{.name = "head", .tensor = found.weight};
+  memory::ParamGroup group({parameter}, {});
+  memory::GradSink sink({&group});
+  for (int use = 0; use < 2; ++use) {  // written first, then added to
+    sink.expect(found.weight);
+    TokenLogProbsOptions options{.chunk_tokens = 3, .gradients = &sink};
+    if (GetParam()) options.row_scale_M = found.scale;
+    found.loss(options).backward();
+    EXPECT_FALSE(found.weight.grad().defined());
+    sink.add(found.weight, {});
+    sink.flush();
+  }
+  group.begin_reduce();
+  group.finish_reduce({});
+  const at::Tensor twice = group.reduced_grad().narrow(0, 0, 13 * 6).view({13, 6});
+  expect_close(twice, wanted.weight.grad() * 2, {.absolute = 4e-6, .relative = 1e-5});
+}
+
+INSTANTIATE_TEST_SUITE_P(FactorsKnown, TokenLogProbsInto, ::testing::Bool());
+
+TEST(TokenLogProbs, RefusesFactorsThatDoNotFit) {
+  const at::Tensor hidden = at::ones({3, 2}), weight = at::ones({4, 2}), targets = at::zeros({3}, at::kLong);
+  EXPECT_THROW(token_log_probs(hidden, weight, targets, {.row_scale_M = at::ones({2})}), ShapeError);
+  EXPECT_THROW(token_log_probs(hidden, weight, targets, {.row_scale_M = at::ones({3}, at::kDouble)}),
+               ShapeError);
+}
+
 TEST(TokenLogProbs, RefusesHitsThatDoNotFit) {
   const at::Tensor hidden = at::ones({3, 2}), weight = at::ones({4, 2}), targets = at::zeros({3}, at::kLong);
   EXPECT_THROW(token_log_probs(hidden, weight, targets, {.is_argmax_M = at::empty({2}, at::kBool)}),
@@ -213,6 +286,7 @@ TEST(TokenLogProbs, RefusesOperandsThatDoNotFit) {
   EXPECT_THROW(token_log_probs(hidden, weight, targets - 100), ShapeError);
   EXPECT_THROW(token_log_probs(hidden, weight, targets + 13), ShapeError);
   EXPECT_THROW(token_log_probs(hidden, weight, targets, {.chunk_tokens = -1}), ConfigError);
+  EXPECT_THROW(token_log_probs(hidden, weight, targets, {.chunk_bytes = -1}), ConfigError);
 }
 
 }  // namespace

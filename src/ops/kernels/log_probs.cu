@@ -1,0 +1,268 @@
+// The loss head between its products. A row of logits (152k columns: 304 KB in bf16) becomes its target's
+// log-probability and, in place, its gradient (column == target) - softmax. Fused: maximum and sum of
+// exponentials in one pass (the running sum is rescaled when the maximum grows), argmax, the gradient.
+//
+// Read once, written once: a multiprocessor holds a whole row between the two passes, 6 vectors of 16 bytes a
+// thread in registers and the others in shared memory (a row is 19 vectors for each of 1,024 threads), so one
+// block of 1,024 threads a multiprocessor, persistent over rows. Columns that fit neither are read again. As
+// the second pass empties a place it asks for the same place of the next row (plain loads into registers,
+// cp.async into shared memory), so reads and writes overlap and the only bubble is one reduction a row. Every
+// thread reads what it asked for itself: no barrier but that reduction's.
+//
+// Limit: memory, 4 bytes a bf16 logit. Exponentials (two a logit) take about 60 percent of that time.
+#include "ops/kernels/log_probs.h"
+
+#include <algorithm>
+
+#include "ops/kernels/launch_check.h"
+#include "ops/kernels/vector.cuh"
+
+namespace apus::ops::kernels {
+namespace {
+
+constexpr int kRegisterVectors = 6;
+constexpr int kThreads = 1024;
+constexpr int kFewThreads = 256;
+constexpr int kFewVectors = 2048;  // rows that kFewThreads hold in 8 turns
+constexpr float kLeast = -1e38F;   // below any logit, and finite times log2(e)
+constexpr float kLog2E = 1.44269504088896341F;
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// exp(x - shift), as exactly as logits of type T deserve it.
+template <typename T>
+__device__ __forceinline__ float shifted_exp(float x, float shift) {
+  if constexpr (sizeof(T) == 4) {
+    return expf(x - shift);
+  } else {
+    return exp2_fast(fmaf(x, kLog2E, -shift * kLog2E));
+  }
+}
+
+/// What some columns of a row have in common: their maximum, its first column, and the sum of exp(x -
+/// maximum).
+struct Summary {
+  float maximum = kLeast;
+  float sum = 0.0F;
+  int column = 0x7fffffff;
+};
+
+/// The same bits whichever comes first.
+template <typename T>
+__device__ __forceinline__ Summary merged(const Summary& a, const Summary& b) {
+  Summary all;
+  all.maximum = fmaxf(a.maximum, b.maximum);
+  all.sum = __fadd_rn(__fmul_rn(a.sum, shifted_exp<T>(a.maximum, all.maximum)),
+                      __fmul_rn(b.sum, shifted_exp<T>(b.maximum, all.maximum)));
+  all.column = a.maximum > b.maximum ? a.column : b.maximum > a.maximum ? b.column : min(a.column, b.column);
+  return all;
+}
+
+template <typename T>
+__device__ __forceinline__ Summary merged_over_warp(Summary mine) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    Summary other;
+    other.maximum = __shfl_xor_sync(0xffffffffU, mine.maximum, lanes);
+    other.sum = __shfl_xor_sync(0xffffffffU, mine.sum, lanes);
+    other.column = __shfl_xor_sync(0xffffffffU, mine.column, lanes);
+    mine = merged<T>(mine, other);
+  }
+  return mine;
+}
+
+/// Takes a vector of a row's logits in; its columns begin at `column`.
+template <typename T>
+__device__ __forceinline__ void absorb(const uint4& raw, int column, int vocab, Summary& row) {
+  constexpr int kWidth = kLanes<T>;
+  float x[kWidth];
+  unpack<T>(raw, x);
+  if (column + kWidth > vocab) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      if (column + i >= vocab) x[i] = -INFINITY;
+    }
+  }
+  float top = x[0];
+#pragma unroll
+  for (int i = 1; i < kWidth; ++i) top = fmaxf(top, x[i]);
+  if (top > row.maximum) {
+    row.sum *= shifted_exp<T>(row.maximum, top);
+    row.maximum = top;
+    int first = kWidth - 1;
+#pragma unroll
+    for (int i = kWidth - 2; i >= 0; --i) {
+      if (x[i] == top) first = i;
+    }
+    row.column = column + first;
+  }
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) row.sum += shifted_exp<T>(x[i], row.maximum);
+}
+
+/// scale * ((column == target) - exp(x - logsumexp)) for a vector.
+template <typename T>
+__device__ __forceinline__ uint4 gradient_of(const uint4& raw, int column, int target, float logsumexp,
+                                             float scale) {
+  constexpr int kWidth = kLanes<T>;
+  float x[kWidth];
+  unpack<T>(raw, x);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) x[i] = -shifted_exp<T>(x[i], logsumexp);
+  const int at = target - column;
+  if (at >= 0 && at < kWidth) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      if (i == at) x[i] += 1.0F;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) x[i] *= scale;
+  return pack<T>(x);
+}
+
+__device__ __forceinline__ void copy_async(uint4* to, const uint4* from) {
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/// One block's place in a row: which vectors its threads hold where.
+template <typename T>
+struct RowVectors {
+  int vectors;    // of a row
+  int held;       // vectors a thread keeps in shared memory
+  uint4* shared;  // [held][threads], this thread's first
+  int first;      // this thread's first vector
+  int step;       // threads
+
+  __device__ __forceinline__ int vector(int turn) const { return turn * step + first; }
+  __device__ __forceinline__ int column(int vector) const { return vector * kLanes<T>; }
+};
+
+template <typename T, bool kGradient>
+__global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, int vectors, int held) {
+  extern __shared__ uint4 held_vectors[];
+  __shared__ Summary partial[2][kThreads / 32];
+  const RowVectors<T> at{vectors, held, held_vectors + threadIdx.x, static_cast<int>(threadIdx.x),
+                         static_cast<int>(blockDim.x)};
+  const int vocab = static_cast<int>(all.vocab);
+  const auto vectors_of = [&](int64_t row) {
+    return reinterpret_cast<uint4*>(static_cast<T*>(all.logits) + row * all.stride);
+  };
+  uint4 kept[kRegisterVectors] = {};
+  int64_t row = blockIdx.x;
+  if (row < all.rows) {
+    const uint4* const x = vectors_of(row);
+#pragma unroll
+    for (int turn = 0; turn < kRegisterVectors; ++turn) {
+      if (at.vector(turn) < vectors) kept[turn] = x[at.vector(turn)];
+    }
+    for (int slot = 0; slot < held; ++slot) {
+      const int v = at.vector(kRegisterVectors + slot);
+      if (v < vectors) copy_async(at.shared + slot * at.step, x + v);
+    }
+  }
+  for (int parity = 0; row < all.rows; row += gridDim.x, parity ^= 1) {
+    uint4* const x = vectors_of(row);
+    const int64_t wanted = all.targets[row];
+    const bool exists = wanted >= 0 && wanted < all.vocab;
+    const int target = exists ? static_cast<int>(wanted) : -1;
+    float target_logit = NAN;
+    if (threadIdx.x == 0 && exists) target_logit = widen(reinterpret_cast<const T*>(x)[target]);
+    const bool has_next = row + gridDim.x < all.rows;
+    const uint4* const next = has_next ? vectors_of(row + gridDim.x) : x;
+
+    Summary mine;
+#pragma unroll
+    for (int turn = 0; turn < kRegisterVectors; ++turn) {
+      const int v = at.vector(turn);
+      if (v < vectors) {
+        absorb<T>(kept[turn], at.column(v), vocab, mine);
+        if (!kGradient && has_next) kept[turn] = next[v];
+      }
+    }
+    wait_for_copies();
+    for (int slot = 0; slot < held; ++slot) {
+      const int v = at.vector(kRegisterVectors + slot);
+      if (v < vectors) {
+        absorb<T>(at.shared[slot * at.step], at.column(v), vocab, mine);
+        if (!kGradient && has_next) copy_async(at.shared + slot * at.step, next + v);
+      }
+    }
+    for (int v = at.vector(kRegisterVectors + held); v < vectors; v += at.step)
+      absorb<T>(x[v], at.column(v), vocab, mine);
+
+    mine = merged_over_warp<T>(mine);
+    if (threadIdx.x % 32 == 0) partial[parity][threadIdx.x / 32] = mine;
+    __syncthreads();  // the other parity's partials are free again: all have passed this row's barrier
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const Summary whole = merged_over_warp<T>(lane < at.step / 32 ? partial[parity][lane] : Summary{});
+    const float logsumexp = whole.maximum + logf(whole.sum);
+    if (threadIdx.x == 0) {
+      if (all.log_probs != nullptr) all.log_probs[row] = target_logit - logsumexp;
+      if (all.is_argmax != nullptr) all.is_argmax[row] = exists && whole.column == target;
+    }
+    if constexpr (kGradient) {
+      const float scale = !exists ? NAN : all.scale != nullptr ? all.scale[row] : 1.0F;
+#pragma unroll
+      for (int turn = 0; turn < kRegisterVectors; ++turn) {
+        const int v = at.vector(turn);
+        if (v < vectors) {
+          x[v] = gradient_of<T>(kept[turn], at.column(v), target, logsumexp, scale);
+          if (has_next) kept[turn] = next[v];
+        }
+      }
+      for (int slot = 0; slot < held; ++slot) {
+        const int v = at.vector(kRegisterVectors + slot);
+        if (v < vectors) {
+          x[v] = gradient_of<T>(at.shared[slot * at.step], at.column(v), target, logsumexp, scale);
+          if (has_next) copy_async(at.shared + slot * at.step, next + v);
+        }
+      }
+      for (int v = at.vector(kRegisterVectors + held); v < vectors; v += at.step)
+        x[v] = gradient_of<T>(x[v], at.column(v), target, logsumexp, scale);
+    }
+  }
+}
+
+template <typename T, bool kGradient>
+void launch(const LogProbRows& rows, cudaStream_t stream) {
+  int device = 0, multiprocessors = 0, shared_limit = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  cudaDeviceGetAttribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  constexpr int kWidth = kLanes<T>;
+  const int vectors = static_cast<int>((rows.vocab + kWidth - 1) / kWidth);
+  const int threads = vectors > kFewVectors ? kThreads : kFewThreads;
+  const int turns = (vectors + threads - 1) / threads;
+  constexpr int kOwnShared = 2 * static_cast<int>(sizeof(Summary)) * (kThreads / 32);
+  const int room = (shared_limit - kOwnShared) / (threads * static_cast<int>(sizeof(uint4)));
+  const int held = std::clamp(turns - kRegisterVectors, 0, room);
+  const int shared = held * threads * static_cast<int>(sizeof(uint4));
+  const auto kernel = log_prob_rows<T, kGradient>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  const int64_t blocks = std::min<int64_t>(rows.rows, multiprocessors * (kThreads / threads));
+  kernel<<<static_cast<unsigned>(blocks), threads, shared, stream>>>(rows, vectors, held);
+  check_launch("log_prob_rows");
+}
+
+}  // namespace
+
+void launch_log_prob_rows(const LogProbRows& rows, cudaStream_t stream) {
+  if (rows.rows == 0) return;
+  if (rows.element == Element::kBf16)
+    rows.makes_gradient ? launch<__nv_bfloat16, true>(rows, stream)
+                        : launch<__nv_bfloat16, false>(rows, stream);
+  else
+    rows.makes_gradient ? launch<float, true>(rows, stream) : launch<float, false>(rows, stream);
+}
+
+}  // namespace apus::ops::kernels
