@@ -13,6 +13,8 @@
 
 namespace apus::data {
 
+class BatchArrival;
+
 /// One micro-batch of one rank, ready for the model. Both objectives read the same fields.
 ///
 /// A supervised token is a (row, target) pair: the hidden row `target_rows[m]` predicts token `targets[m]`
@@ -45,6 +47,24 @@ struct APUS_API Batch {
 
   /// Supervised tokens in this micro-batch.
   int64_t target_count() const { return target_rows_M.defined() ? target_rows_M.numel() : 0; }
+  /// The same on a GPU, on its way when this returns: all tensors in one pinned buffer and one copy on a
+  /// stream of its own, behind what the current stream has to do so far; the host does not wait. Ask for it
+  /// while the micro-batch before has still to run. Layout, ordinals, channels and the like are shared. A
+  /// batch that is on the device already, and any batch asked onto the CPU by one that is there, is returned
+  /// as it is. Memory:  the tensors' bytes, once pinned until they are copied, once on the device. Throws:
+  /// NotSupported if there is no such device here, or tensors are to come back from one.
+  Batch to_device(at::Device device) const;
+  /// Makes the current stream wait until the tensors have arrived. Whoever reads them calls it first; it
+  /// costs nothing once they have, and on the CPU.
+  void wait_arrival() const;
+  /// The micro-batch whose tensors host code may read: itself, or what to_device was called on.
+  const Batch& on_host() const { return host ? *host : *this; }
+
+  /// On a device: what to_device was called on. Null on the CPU.
+  std::shared_ptr<const Batch> host;
+  /// On a device: says when the tensors are there.
+  std::shared_ptr<const BatchArrival> arrival;
+
   /// A rank without rows still runs such a batch, so that collectives stay in step.
   bool is_empty() const { return rows == 0; }
 };
