@@ -116,6 +116,12 @@ void poison_free_memory(const Operands& in) {
   blocks.push_back(at::full({int64_t{64} << 20}, NAN, in.q.options().dtype(at::kFloat)));
 }
 
+class DeterministicMode {
+ public:
+  DeterministicMode() { at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false); }
+  ~DeterministicMode() { at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false); }
+};
+
 const char* const kNames[] = {"out", "dq", "dk", "dv"};
 
 double rms(const at::Tensor& x) {
@@ -289,10 +295,11 @@ TEST_F(AttentionOnGpu, DeterministicGradientsAreBitwiseEqual) {
   for (const Heads& heads : {Heads{14, 2, 64}, Heads{8, 2, 128}, Heads{6, 2, 96}}) {
     const Operands in = random_operands(layout, heads, 12);
     Tensors first, second;
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-    first = attended(in, rows_of(layout));
-    second = attended(in, rows_of(layout));
-    at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+    {
+      const DeterministicMode deterministic;
+      first = attended(in, rows_of(layout));
+      second = attended(in, rows_of(layout));
+    }
     for (size_t i = 0; i < first.size(); ++i) expect_equal(second[i], first[i], kNames[i]);
     expect_as_good_as_aten(first, in, layout);
   }

@@ -4,6 +4,7 @@
 
 #include "apus/base/error.h"
 #include "apus/ops/attention.h"
+#include "apus/ops/device_rows.h"
 #include "tests/support/tensor_checks.h"
 
 namespace apus::nn {
@@ -75,6 +76,17 @@ TEST(RowLayout, AttentionReadsPlainLayoutsAlone) {
   EXPECT_EQ(rows.lengths.size(), 2u);
   EXPECT_EQ(rows.padded_length, 4);
   EXPECT_THROW(attention_rows(*RowLayout::prefixed({3, 1}, {-1, 0})), NotSupported);
+}
+
+TEST(PassContext, AttentionReadsItsRowsOnTheDeviceToo) {
+  PassContext context;
+  EXPECT_THROW(attention_rows(context), ShapeError);
+  context.rows = RowLayout::packed({3, 1});
+  EXPECT_EQ(attention_rows(context).device, nullptr);
+  context.device_rows = std::make_shared<const ops::DeviceRows>(context.rows->lengths, 0, at::kCPU);
+  const ops::AttentionRows rows = attention_rows(context);
+  EXPECT_EQ(rows.lengths.data(), context.rows->lengths.data());
+  EXPECT_EQ(rows.device, context.device_rows);
 }
 
 TEST(RowLayout, MayBeEmpty) {
