@@ -5,6 +5,7 @@
 
 #include "apus/base/error.h"
 #include "apus/ops/rope_scaling.h"
+#include "ops/rotary_cuda.h"
 #include "ops/twins.h"
 
 namespace apus::ops {
@@ -91,6 +92,8 @@ Rotated rotary(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tenso
   check_operand(q_TNH, cos_TH, "q");
   check_operand(k_TKH, cos_TH, "k");
   check_head_dim(cos_TH.size(1));
+  if (cuda::takes_heads(q_TNH, cos_TH.size(1), /*normed=*/false))
+    return cuda::rotary(q_TNH, k_TKH, cos_TH, sin_TH);
   return twin::rotary(q_TNH, k_TKH, cos_TH, sin_TH);
 }
 
@@ -100,6 +103,8 @@ Qkv rotary_qkv(const at::Tensor& qkv_TC, const QkvHeads& heads, const at::Tensor
   check_norm(norm, qkv_TC, heads.head_dim);
   APUS_CHECK(grad_room.before >= 0 && grad_room.after >= 0, ShapeError,
              "rotary_qkv: the gradient's room must not be negative");
+  if (cuda::takes_heads(qkv_TC, heads.head_dim, norm.q_weight_H.defined()))
+    return cuda::rotary_qkv(qkv_TC, heads, cos_TH, sin_TH, norm, grad_room);
   return twin::rotary_qkv(qkv_TC, heads, cos_TH, sin_TH, norm);
 }
 

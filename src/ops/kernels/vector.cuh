@@ -54,8 +54,12 @@ __device__ __forceinline__ uint4 pack(const float (&values)[kLanes<T>]) {
 }
 
 /// One element in fp32, and back.
-__device__ __forceinline__ float widen(float value) { return value; }
-__device__ __forceinline__ float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
+__device__ __forceinline__ float widen(float value) {
+  return value;
+}
+__device__ __forceinline__ float widen(__nv_bfloat16 value) {
+  return __bfloat162float(value);
+}
 template <typename T>
 __device__ __forceinline__ T narrow(float value) {
   if constexpr (sizeof(T) == 4) {

@@ -1,0 +1,271 @@
+// RMS norm, forward and backward, each one pass.
+//
+// Forward fuses the residual addition: it reads x (and the residual), writes normed (and the sum) and 4 bytes
+// a row. Backward fuses the gradient that passes by the norm: it reads x, d_normed and d_passed, writes dx;
+// the weight's gradient stays in registers until a block is through with its rows. Memory bandwidth limits
+// both: a row lives in registers between the sum over it and its use, each thread has kVectors loads of 16
+// bytes of each tensor in flight, and one barrier a row (none where a warp holds it) joins the partial sums.
+#include "ops/kernels/norm.h"
+
+#include <algorithm>
+
+#include "ops/kernels/persistent_grid.h"
+#include "ops/kernels/vector.cuh"
+
+namespace apus::ops::kernels {
+namespace {
+
+constexpr int kWarp = 32;
+// 16-byte pieces of a row that a thread holds.
+constexpr int kVectors = 4;
+constexpr int kMaxThreads = 512;
+// Threads whose registers fill a processor: 102 each suffice without the sums of d_weight, and let more run.
+template <bool kWeight>
+constexpr int kRegisterThreads = kWeight ? kMaxThreads : 640;
+constexpr int kMaxWarps = kMaxThreads / kWarp;
+// Rows that share a block, where a warp holds a row.
+constexpr int kNarrowRows = 4;
+
+/// The sum over the threads that hold a row, the same in all of them. `slots` alternates between two arrays
+/// from row to row: a barrier then separates its reads from its next writes.
+__device__ __forceinline__ float row_sum(float value, float* slots) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  if (blockDim.x == kWarp) return value;
+  const int warps = blockDim.x / kWarp;
+  if (threadIdx.x % kWarp == 0) slots[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  float total = 0.0f;
+  for (int warp = 0; warp < warps; ++warp) total += slots[warp];
+  return total;
+}
+
+/// This thread's pieces of one row; zeros beyond its end.
+template <typename T>
+struct Pieces {
+  uint4 raw[kVectors];
+
+  __device__ __forceinline__ void load(const T* row, int vectors) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = threadIdx.x + i * blockDim.x;
+      raw[i] = at < vectors ? load_vector(row, at) : make_uint4(0, 0, 0, 0);
+    }
+  }
+  __device__ __forceinline__ void store(T* row, int vectors) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = threadIdx.x + i * blockDim.x;
+      if (at < vectors) store_vector(row, at, raw[i]);
+    }
+  }
+  /// Makes the compiler keep the sixteen bytes rather than the wider values it has made of them.
+  __device__ __forceinline__ void keep_packed() {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i)
+      asm volatile("" : "+r"(raw[i].x), "+r"(raw[i].y), "+r"(raw[i].z), "+r"(raw[i].w));
+  }
+  /// Adds, and rounds as a tensor would.
+  __device__ __forceinline__ void add(const Pieces& other) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      float a[kLanes<T>], b[kLanes<T>];
+      unpack<T>(raw[i], a);
+      unpack<T>(other.raw[i], b);
+#pragma unroll
+      for (int j = 0; j < kLanes<T>; ++j) a[j] += b[j];
+      raw[i] = pack<T>(a);
+    }
+  }
+  __device__ __forceinline__ float sum_of_squares() const {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      float a[kLanes<T>];
+      unpack<T>(raw[i], a);
+#pragma unroll
+      for (int j = 0; j < kLanes<T>; ++j) sum += a[j] * a[j];
+    }
+    return sum;
+  }
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kMaxThreads) forward_rows(NormForward job) {
+  __shared__ float slots[2][kMaxWarps];
+  const int vectors = static_cast<int>(job.columns) / kLanes<T>;
+  Pieces<T> weight;
+  weight.load(static_cast<const T*>(job.weight), vectors);
+  int turn = 0;
+  for (int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y; row < job.rows;
+       row += int64_t{gridDim.x} * blockDim.y) {
+    Pieces<T> x;
+    x.load(static_cast<const T*>(job.x) + row * job.x_stride, vectors);
+    if (job.residual != nullptr) {
+      Pieces<T> residual;
+      residual.load(static_cast<const T*>(job.residual) + row * job.residual_stride, vectors);
+      x.add(residual);
+      x.store(static_cast<T*>(job.sum) + row * job.columns, vectors);
+    }
+    const float total = row_sum(x.sum_of_squares(), slots[turn]);
+    turn ^= 1;
+    x.keep_packed();
+    weight.keep_packed();
+    const float scale = rsqrtf(total / static_cast<float>(job.columns) + job.eps);
+    if (threadIdx.x == 0) job.scale[row] = scale;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      float a[kLanes<T>], w[kLanes<T>];
+      unpack<T>(x.raw[i], a);
+      unpack<T>(weight.raw[i], w);
+#pragma unroll
+      for (int j = 0; j < kLanes<T>; ++j) a[j] *= scale * w[j];
+      x.raw[i] = pack<T>(a);
+    }
+    x.store(static_cast<T*>(job.normed) + row * job.normed_stride, vectors);
+  }
+}
+
+/// Sums of d_weight over this thread's columns; nothing where the weight is frozen.
+template <typename T, bool kWanted>
+struct WeightSums {
+  __device__ __forceinline__ void add(int, int, float) {}
+  __device__ __forceinline__ void store(float*, int) const {}
+};
+
+template <typename T>
+struct WeightSums<T, true> {
+  float sums[kVectors][kLanes<T>] = {};
+
+  __device__ __forceinline__ void add(int vector, int lane, float value) { sums[vector][lane] += value; }
+  __device__ __forceinline__ void store(float* row, int vectors) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = threadIdx.x + i * blockDim.x;
+      if (at >= vectors) continue;
+#pragma unroll
+      for (int j = 0; j < kLanes<T>; j += 4)
+        reinterpret_cast<float4*>(row)[(at * kLanes<T> + j) / 4] =
+            make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+    }
+  }
+};
+
+template <typename T, bool kWeight>
+__global__ void __launch_bounds__(kRegisterThreads<kWeight>) backward_rows(NormBackward job) {
+  __shared__ float slots[2][kMaxWarps];
+  const int vectors = static_cast<int>(job.columns) / kLanes<T>;
+  Pieces<T> weight;
+  weight.load(static_cast<const T*>(job.weight), vectors);
+  WeightSums<T, kWeight> sums;
+  int turn = 0;
+  for (int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y; row < job.rows;
+       row += int64_t{gridDim.x} * blockDim.y) {
+    Pieces<T> x, dy, passed;
+    x.load(static_cast<const T*>(job.x) + row * job.x_stride, vectors);
+    dy.load(static_cast<const T*>(job.d_normed) + row * job.d_normed_stride, vectors);
+    if (job.d_passed != nullptr)
+      passed.load(static_cast<const T*>(job.d_passed) + row * job.d_passed_stride, vectors);
+    const float scale = job.scale[row];
+    float dot = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      float a[kLanes<T>], g[kLanes<T>], w[kLanes<T>];
+      unpack<T>(x.raw[i], a);
+      unpack<T>(dy.raw[i], g);
+      unpack<T>(weight.raw[i], w);
+#pragma unroll
+      for (int j = 0; j < kLanes<T>; ++j) {
+        const float xhat = a[j] * scale;
+        dot += g[j] * w[j] * xhat;
+        sums.add(i, j, g[j] * xhat);
+      }
+    }
+    if (job.dx == nullptr) continue;
+    const float mean = row_sum(dot, slots[turn]) / static_cast<float>(job.columns);
+    turn ^= 1;
+    x.keep_packed();
+    dy.keep_packed();
+    weight.keep_packed();
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      float a[kLanes<T>], g[kLanes<T>], w[kLanes<T>], p[kLanes<T>] = {};
+      unpack<T>(x.raw[i], a);
+      unpack<T>(dy.raw[i], g);
+      unpack<T>(weight.raw[i], w);
+      if (job.d_passed != nullptr) unpack<T>(passed.raw[i], p);
+#pragma unroll
+      for (int j = 0; j < kLanes<T>; ++j) a[j] = p[j] + scale * (g[j] * w[j] - a[j] * scale * mean);
+      x.raw[i] = pack<T>(a);
+    }
+    x.store(static_cast<T*>(job.dx) + row * job.dx_stride, vectors);
+  }
+  if (kWeight)
+    sums.store(job.partials + (int64_t{blockIdx.x} * blockDim.y + threadIdx.y) * job.columns, vectors);
+}
+
+/// Threads that hold a row, and rows that share a block.
+dim3 block_of(int64_t columns, Element element) {
+  const auto vectors = static_cast<int>(columns / elements_a_vector(element));
+  const int warps = std::max(1, (vectors + kVectors * kWarp - 1) / (kVectors * kWarp));
+  return dim3(static_cast<unsigned>(warps * kWarp), warps == 1 ? kNarrowRows : 1);
+}
+
+template <typename Kernel>
+int64_t grid_of(Kernel kernel, int64_t rows, dim3 block) {
+  const int64_t work = (rows + block.y - 1) / block.y;
+  return persistent_grid(kernel, static_cast<int>(block.x * block.y), work);
+}
+
+template <typename T>
+void forward(const NormForward& job, dim3 block, cudaStream_t stream) {
+  const auto grid = static_cast<unsigned>(grid_of(forward_rows<T>, job.rows, block));
+  forward_rows<T><<<grid, block, 0, stream>>>(job);
+  check_launch("norm_forward");
+}
+
+/// Blocks of a backward that sums d_weight: each costs a row of partials, so a block has some rows to sum.
+template <typename T>
+int64_t summing_grid(int64_t rows, dim3 block) {
+  constexpr int64_t kRowsABlock = 4;
+  return std::min(grid_of(backward_rows<T, true>, rows, block),
+                  std::max<int64_t>(1, rows / (block.y * kRowsABlock)));
+}
+
+template <typename T>
+void backward(const NormBackward& job, dim3 block, cudaStream_t stream) {
+  if (job.partials != nullptr) {
+    const auto grid = static_cast<unsigned>(summing_grid<T>(job.rows, block));
+    backward_rows<T, true><<<grid, block, 0, stream>>>(job);
+  } else {
+    const auto grid = static_cast<unsigned>(grid_of(backward_rows<T, false>, job.rows, block));
+    backward_rows<T, false><<<grid, block, 0, stream>>>(job);
+  }
+  check_launch("norm_backward");
+}
+
+}  // namespace
+
+void norm_forward(const NormForward& job, Element element, cudaStream_t stream) {
+  const dim3 block = block_of(job.columns, element);
+  if (element == Element::kBf16)
+    forward<__nv_bfloat16>(job, block, stream);
+  else
+    forward<float>(job, block, stream);
+}
+
+int64_t norm_partials(int64_t rows, int64_t columns, Element element) {
+  const dim3 block = block_of(columns, element);
+  return block.y * (element == Element::kBf16 ? summing_grid<__nv_bfloat16>(rows, block)
+                                              : summing_grid<float>(rows, block));
+}
+
+void norm_backward(const NormBackward& job, Element element, cudaStream_t stream) {
+  const dim3 block = block_of(job.columns, element);
+  if (element == Element::kBf16)
+    backward<__nv_bfloat16>(job, block, stream);
+  else
+    backward<float>(job, block, stream);
+}
+
+}  // namespace apus::ops::kernels

@@ -1,0 +1,46 @@
+// Column sums of a few hundred fp32 rows that blocks of another kernel wrote. They are still in the L2; 32
+// rows are added side by side, then the 32 sums in order. Its time is a launch and some latency.
+#include "ops/kernels/partial_sums.h"
+
+#include "ops/kernels/launch_check.h"
+#include "ops/kernels/vector.cuh"
+
+namespace apus::ops::kernels {
+namespace {
+
+constexpr int kWidth = 32;
+
+template <typename T>
+__global__ void __launch_bounds__(kWidth* kWidth)
+    add_rows(const float* __restrict__ partials, int64_t count, int64_t columns, T* __restrict__ out) {
+  __shared__ float sums[kWidth][kWidth + 1];
+  const int64_t column = int64_t{blockIdx.x} * kWidth + threadIdx.x;
+  float sum = 0.0f;
+  if (column < columns) {
+#pragma unroll 4
+    for (int64_t row = threadIdx.y; row < count; row += kWidth) sum += partials[row * columns + column];
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  float total = 0.0f;
+#pragma unroll
+  for (int row = 0; row < kWidth; ++row) total += sums[row][threadIdx.x];
+  out[column] = narrow<T>(total);
+}
+
+}  // namespace
+
+void sum_partials(const float* partials, int64_t count, int64_t columns, void* out, Element element,
+                  cudaStream_t stream) {
+  if (columns == 0) return;
+  const dim3 threads(kWidth, kWidth);
+  const auto blocks = static_cast<unsigned>((columns + kWidth - 1) / kWidth);
+  if (element == Element::kBf16)
+    add_rows<<<blocks, threads, 0, stream>>>(partials, count, columns, static_cast<__nv_bfloat16*>(out));
+  else
+    add_rows<<<blocks, threads, 0, stream>>>(partials, count, columns, static_cast<float*>(out));
+  check_launch("sum_partials");
+}
+
+}  // namespace apus::ops::kernels
