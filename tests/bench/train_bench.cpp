@@ -36,9 +36,7 @@ bool run(const Words& words, const std::string& file) {
   }
   const std::string line = json.dump();
   if (!file.empty()) std::ofstream(file, std::ios::app) << line << '\n';
-  json.erase("profile");
-  if (ran) std::printf("%s\n", json.dump().c_str());
-  if (!ran) std::printf("%s\n", line.c_str());
+  std::printf("%s\n", line.c_str());
   std::fflush(stdout);
   return ran;
 }

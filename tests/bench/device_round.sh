@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# One step of a round on the machine with a GPU; carry .carry (see carry.sh) and run several in one command.
+#
+#   device_round.sh tests [PART ...]          gpu test programs whose names hold a part; all without one
+#   device_round.sh sanitize TOOL PROGRAM [FILTER]   compute-sanitizer (memcheck, racecheck, initcheck, synccheck)
+#   device_round.sh op [FILTER ...]           apus_bench_op
+#   device_round.sh train KEY=VALUE ...       apus_bench_train
+#   device_round.sh alternate ROW ... [n=5]   apus and the peer in turn (peers_alternate.py)
+#   device_round.sh compare KEY=VALUE ...     losses of apus and of transformers + PEFT (compare_losses.py)
+#   device_round.sh peer KEY=VALUE ...        peers.py alone
+#
+# Full output goes to $OUT (default /tmp/round), a few lines are printed. SECONDS_EACH limits one program (120).
+set -uo pipefail
+root=$(realpath "$(dirname "$0")/../..")
+carry=$root/.carry
+out=${OUT:-/tmp/round}
+mkdir -p "$out"
+limit=${SECONDS_EACH:-120}
+site=$(python3 -c 'import importlib.util, os; print(os.path.dirname(os.path.dirname(importlib.util.find_spec("torch").origin)))')
+export LD_LIBRARY_PATH=$site/torch/lib:$site/nvidia/cudnn/lib:$site/nvidia/nccl/lib:$site/nvidia/cu13/lib:$carry/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+chmod +x "$carry"/bin/* 2>/dev/null
+
+peers() {  # the peers' wheels, once a machine
+  if [ ! -d /tmp/site ]; then
+    python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target /tmp/site \
+      "$carry"/wheels/*.whl || exit 1
+  fi
+  export PYTHONPATH=/tmp/site
+}
+
+tests() {
+  local failed=0 program name rc
+  for program in "$carry"/bin/apus_gpu_*; do
+    name=$(basename "$program")
+    if [ $# -gt 0 ] && ! printf '%s\n' "$@" | grep -qxF "$name" && ! printf '%s\n' "$@" | (while read -r part; do
+         [[ $name == *$part* ]] && exit 0; done; exit 1); then
+      continue
+    fi
+    local begin=$SECONDS
+    timeout "$limit" "$program" --gtest_color=no ${GTEST_FILTER:+--gtest_filter=$GTEST_FILTER} \
+      >"$out/$name.log" 2>&1
+    rc=$?
+    [ $rc -eq 0 ] || failed=1
+    echo "== $name rc=$rc $((SECONDS - begin)) s: $(grep -E '^\[  (PASSED|FAILED)  \] [0-9]+' "$out/$name.log" | tr '\n' ' ')"
+    grep -E '^\[  FAILED  \] [A-Z]' "$out/$name.log" | sort -u | head -40
+    if [ $rc -ne 0 ]; then
+      grep -E -A4 'Failure$|^unknown file|terminate|what\(\)|CUDA error|Segmentation' "$out/$name.log" | cut -c1-300 | head -"${LINES_EACH:-40}"
+      [ $rc -ge 124 ] && tail -3 "$out/$name.log" | cut -c1-300
+    fi
+  done
+  return $failed
+}
+
+case ${1:-} in
+  tests) shift; tests "$@" ;;
+  sanitize)
+    tool=$2 name=$3
+    timeout "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 "$carry/bin/$name" \
+      ${4:+--gtest_filter=$4} >"$out/$tool-$name.log" 2>&1
+    echo "== $tool $name rc=$?: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool-$name.log" | tail -1)"
+    grep -E '^=========' "$out/$tool-$name.log" | head -20
+    ;;
+  op) shift; timeout "$limit" "$carry/bin/apus_bench_op" "$@" out="$out/op.jsonl" >"$out/op.log" 2>"$out/op.err"
+    echo "== op rc=$?"; sed -n '/^copy /,$p' "$out/op.log"; tail -3 "$out/op.err"; grep -h '"error"' "$out/op.log" | cut -c1-400
+    ;;
+  train) shift; timeout "$limit" "$carry/bin/apus_bench_train" "$@" out="$out/train.jsonl" >"$out/train.log" 2>"$out/train.err"
+    echo "== train rc=$?"
+    python3 "$root/tests/bench/train_lines.py" <"$out/train.log"; tail -3 "$out/train.err"
+    ;;
+  alternate) shift; peers
+    python3 "$root/tests/bench/peers_alternate.py" "$@" apus="$carry/bin/apus_bench_train" \
+      peers="$carry/peers/peers.py" out="$out/alternate.jsonl" 2>"$out/alternate.err"
+    grep -vE 'Warning|warn' "$out/alternate.err" | tail -3 | cut -c1-300
+    ;;
+  compare) shift; peers
+    folder=/tmp/compare_$$
+    timeout "$limit" "$carry/bin/apus_bench_train" "$@" save=$folder out="$out/compare.jsonl" >"$out/compare.log" 2>&1 ||
+      tail -3 "$out/compare.log" | cut -c1-600
+    timeout "$limit" python3 "$root/tests/bench/compare_losses.py" $folder "$out/compare.jsonl" \
+      2>"$out/compare.err" | tee -a "$out/compare.out"
+    echo "== compare rc=${PIPESTATUS[0]}"; tail -2 "$out/compare.err" | cut -c1-300
+    rm -rf $folder
+    ;;
+  peer) shift; peers
+    timeout "$limit" python3 "$carry/peers/peers.py" run "$@" 2>"$out/peer.err" | tee -a "$out/peer.jsonl"
+    ;;
+  *) sed -n '2,14p' "$0"; exit 2 ;;
+esac
