@@ -1,21 +1,22 @@
 #include "apus/train/answer_log_probs.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/index_add.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
+#include "apus/data/device_copy.h"
 #include "apus/nn/dropout_rows.h"
+#include "apus/ops/segment_sum.h"
+#include "apus/ops/select_rows.h"
+#include "train/on_device.h"
 
 namespace apus::train {
 namespace {
 
 /// Adds each token's value to its answer.
 at::Tensor sums_of(const data::Batch& batch, const at::Tensor& values_M) {
-  const int64_t answers = std::max<int64_t>(2 * batch.pairs, 2);
-  const at::Tensor zeros = at::zeros({answers}, values_M.options().requires_grad(false));
-  return at::index_add(zeros, 0, batch.target_sequences_M.to(values_M.device()), values_M);
+  return ops::segment_sum(values_M, batch.target_sequences_M, std::max<int64_t>(2 * batch.pairs, 2));
 }
 
 }  // namespace
@@ -27,17 +28,19 @@ AnswerLogProbs answer_log_probs(parallel::ShardedModel& model, const data::Batch
     context.dropout = nn::dropout_rows(
         *batch.layout, {.seed = *pass.dropout_seed, .epoch = batch.epoch, .places = batch.places});
   }
-  const at::Tensor hidden_TD = model.forward(batch.tokens_T, context);
-  const at::Tensor hidden_MD = hidden_TD.index_select(0, batch.target_rows_M);
-  const at::Tensor log_probs_M = model.token_log_probs(hidden_MD, batch.targets_M, context);
-  const at::Tensor plain = sums_of(batch, log_probs_M);
+  const data::Batch placed = on_device(model, batch);
+  const at::Tensor hidden_TD = model.forward(placed.tokens_T, context);
+  const at::Tensor hidden_MD = ops::select_rows(hidden_TD, placed.target_rows_M);
+  const at::Tensor log_probs_M = model.token_log_probs(hidden_MD, placed.targets_M, context);
+  const at::Tensor plain = sums_of(placed, log_probs_M);
   if (!pass.token_weights_M.defined()) return {plain, plain};
-  return {sums_of(batch, log_probs_M.mul(pass.token_weights_M.to(log_probs_M.device()))), plain};
+  const at::Tensor weights_M = data::copy_ahead(pass.token_weights_M, log_probs_M.device());
+  return {sums_of(placed, log_probs_M.mul(weights_M)), plain};
 }
 
 at::Tensor answer_tokens(const data::Batch& batch) {
   const at::Tensor ones = at::zeros({batch.target_count()}, at::kFloat).fill_(1.0);
-  return sums_of(batch, ones);
+  return sums_of(batch.on_host(), ones);
 }
 
 at::Tensor length_weights(const data::Batch& batch, double ld_alpha) {
@@ -47,7 +50,7 @@ at::Tensor length_weights(const data::Batch& batch, double ld_alpha) {
   std::vector<int64_t> seen(static_cast<size_t>(2 * pairs), 0);
   const at::Tensor weights = at::empty({batch.target_count()}, at::kFloat);
   float* const values = weights.mutable_data_ptr<float>();
-  const int64_t* const answers = batch.target_sequences_M.const_data_ptr<int64_t>();
+  const int64_t* const answers = batch.on_host().target_sequences_M.const_data_ptr<int64_t>();
   for (int64_t target = 0; target < batch.target_count(); ++target) {
     const int64_t pair = answers[target] % pairs;
     const auto shared = static_cast<int64_t>(std::min(counts[pair], counts[pairs + pair]));

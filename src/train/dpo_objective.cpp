@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/data/device_copy.h"
 #include "apus/train/answer_log_probs.h"
+#include "train/on_device.h"
 
 namespace apus::train {
 namespace {
@@ -17,7 +19,7 @@ namespace {
 /// The halves of a micro-batch side by side.
 PairLogProbs pairs_of(const data::Batch& batch, const at::Tensor& policy, const at::Tensor& reference) {
   const int64_t count = std::max<int64_t>(batch.pairs, 1);
-  const at::Tensor tokens = answer_tokens(batch).to(policy.device());
+  const at::Tensor tokens = data::copy_ahead(answer_tokens(batch), policy.device());
   return {.policy_chosen = policy.slice(0, 0, count),
           .policy_rejected = policy.slice(0, count),
           .reference_chosen = reference.slice(0, 0, count),
@@ -25,6 +27,11 @@ PairLogProbs pairs_of(const data::Batch& batch, const at::Tensor& policy, const 
           .chosen_tokens = tokens.slice(0, 0, count),
           .rejected_tokens = tokens.slice(0, count),
           .margins = batch.pair_margins_P};
+}
+
+/// Supervised tokens of the chosen answers.
+int64_t chosen_tokens(const data::Batch& batch) {
+  return batch.on_host().target_sequences_M.lt(batch.pairs).sum().item<int64_t>();
 }
 
 at::Tensor sum_of(const at::Tensor& values) {
@@ -80,7 +87,7 @@ std::vector<int64_t> DpoObjective::weights(const data::Batch& batch) const {
   if (options_.reduction == DpoReduction::kMicrobatch) return {batch.is_empty() ? 0 : 1};
   if (loss_.nll_weight() == 0) return {batch.pairs};
   if (batch.is_empty()) return {0, 0};
-  return {batch.pairs, batch.target_sequences_M.lt(batch.pairs).sum().item<int64_t>()};
+  return {batch.pairs, chosen_tokens(batch)};
 }
 
 double DpoObjective::running_mean(parallel::ShardedModel& model, const PairLogProbs& pairs,
@@ -100,9 +107,11 @@ double DpoObjective::running_mean(parallel::ShardedModel& model, const PairLogPr
   return reward_mean_->mean();
 }
 
-ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Batch& batch) const {
+ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Batch& given) const {
+  const data::Batch batch = on_device(model, given);
   const at::Tensor token_weights =
-      options_.ld_alpha ? length_weights(batch, *options_.ld_alpha) : at::Tensor();
+      options_.ld_alpha ? data::copy_ahead(length_weights(batch, *options_.ld_alpha), device_of(model))
+                        : at::Tensor();
   const at::Tensor reference = reference_log_probs(options_.reference, model, batch, token_weights);
   AnswerPass pass{.adapters = options_.policy_adapters, .token_weights_M = token_weights};
   if (at::GradMode::is_enabled()) pass.dropout_seed = options_.dropout_seed;
@@ -111,17 +120,18 @@ ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Bat
   pairs.running_mean = running_mean(model, pairs, batch);
   if (batch.is_empty()) return {{policy.plain.sum().mul(0.0)}, {}};
   const at::Tensor nll = policy.plain.slice(0, 0, batch.pairs).sum().neg();
-  return {loss_sums(pairs, nll), metric_sums(pairs, nll)};
+  const Shares share = shares_of(batch);
+  return {loss_sums(pairs, nll, share), metric_sums(pairs, nll, share)};
 }
 
-DpoObjective::Shares DpoObjective::shares_of(const PairLogProbs& pairs) const {
+DpoObjective::Shares DpoObjective::shares_of(const data::Batch& batch) const {
   if (options_.reduction == DpoReduction::kPairs) return {};
-  const double tokens = pairs.chosen_tokens.sum().item<double>();
-  return {1.0 / static_cast<double>(pairs.policy_chosen.numel()), 1.0 / std::max(tokens, 1.0)};
+  const auto tokens = static_cast<double>(std::max<int64_t>(chosen_tokens(batch), 1));
+  return {1.0 / static_cast<double>(batch.pairs), 1.0 / tokens};
 }
 
-std::vector<at::Tensor> DpoObjective::loss_sums(const PairLogProbs& pairs, const at::Tensor& nll) const {
-  const Shares share = shares_of(pairs);
+std::vector<at::Tensor> DpoObjective::loss_sums(const PairLogProbs& pairs, const at::Tensor& nll,
+                                                const Shares& share) const {
   at::Tensor losses = loss_.per_pair(pairs);
   if (losses.defined()) losses = losses.to(at::kDouble).sum().mul(share.pair).to(at::kFloat);
   if (loss_.nll_weight() == 0) return {losses};
@@ -130,9 +140,9 @@ std::vector<at::Tensor> DpoObjective::loss_sums(const PairLogProbs& pairs, const
   return {losses.defined() ? losses.add(weighed) : weighed};
 }
 
-at::Tensor DpoObjective::metric_sums(const PairLogProbs& pairs, const at::Tensor& nll) const {
+at::Tensor DpoObjective::metric_sums(const PairLogProbs& pairs, const at::Tensor& nll,
+                                     const Shares& share) const {
   const at::NoGradGuard no_grad;
-  const Shares share = shares_of(pairs);
   const PairRewards rewards = loss_.rewards(pairs);
   const PairLogProbs shown = loss_.normalised(pairs);
   std::vector<at::Tensor> sums;

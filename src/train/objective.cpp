@@ -1,7 +1,8 @@
 #include "apus/train/objective.h"
 
-#include <ATen/ops/index_add.h>
-#include <ATen/ops/zeros.h>
+#include "apus/ops/segment_sum.h"
+#include "apus/ops/select_rows.h"
+#include "train/on_device.h"
 
 namespace apus::train {
 
@@ -9,19 +10,25 @@ Objective::~Objective() = default;
 
 ObjectiveMemory::~ObjectiveMemory() = default;
 
+ObjectiveResult Objective::run_in_step(parallel::ShardedModel& model, const data::Batch& batch,
+                                       const std::vector<double>& /*divisors*/) const {
+  return run(model, batch);
+}
+
 at::Tensor target_log_probs(parallel::ShardedModel& model, const data::Batch& batch,
                             const std::vector<std::string>& adapters) {
+  const data::Batch placed = on_device(model, batch);
   nn::PassContext context{.rows = batch.layout, .adapters = adapters};
-  const at::Tensor hidden_TD = model.forward(batch.tokens_T, context);
-  const at::Tensor hidden_MD = hidden_TD.index_select(0, batch.target_rows_M);
-  return model.token_log_probs(hidden_MD, batch.targets_M, context);
+  const at::Tensor hidden_TD = model.forward(placed.tokens_T, context);
+  const at::Tensor hidden_MD = ops::select_rows(hidden_TD, placed.target_rows_M);
+  return model.token_log_probs(hidden_MD, placed.targets_M, context);
 }
 
 at::Tensor sequence_log_probs(parallel::ShardedModel& model, const data::Batch& batch,
                               const std::vector<std::string>& adapters) {
-  const at::Tensor log_probs_M = target_log_probs(model, batch, adapters);
-  const at::Tensor sums = at::zeros({batch.layout->batch()}, log_probs_M.options().requires_grad(false));
-  return at::index_add(sums, 0, batch.target_sequences_M, log_probs_M);
+  const data::Batch placed = on_device(model, batch);
+  const at::Tensor log_probs_M = target_log_probs(model, placed, adapters);
+  return ops::segment_sum(log_probs_M, placed.target_sequences_M, batch.layout->batch());
 }
 
 }  // namespace apus::train

@@ -9,6 +9,7 @@
 #include "apus/base/error.h"
 #include "apus/peft/adapter_file.h"
 #include "apus/train/answer_log_probs.h"
+#include "train/on_device.h"
 #include "train/trainer_checks.h"
 
 namespace apus::train {
@@ -72,14 +73,17 @@ at::Tensor reference_log_probs(const Reference& reference, parallel::ShardedMode
                                const data::Batch& batch, const at::Tensor& token_weights_M) {
   const at::NoGradGuard no_grad;
   const int64_t answers = std::max<int64_t>(2 * batch.pairs, 2);
-  if (reference.kind == ReferenceKind::kNone) return at::zeros({answers}, at::kFloat);
+  const auto zeros = [&] {
+    return at::zeros({answers}, at::TensorOptions(at::kFloat).device(device_of(trained)));
+  };
+  if (reference.kind == ReferenceKind::kNone) return zeros();
   if (!reference.is_precomputed) {
     parallel::ShardedModel& model = reference.model ? *reference.model : trained;
     return answer_log_probs(model, batch,
                             {.adapters = reference.adapters, .token_weights_M = token_weights_M})
         .weighted;
   }
-  if (batch.is_empty()) return at::zeros({answers}, at::kFloat);
+  if (batch.is_empty()) return zeros();
   APUS_CHECK(
       batch.reference_log_probs_S.defined(), ConfigError,
       "the reference is precomputed, but this micro-batch carries no reference log-probabilities; wrap its "

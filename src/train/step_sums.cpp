@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 
@@ -60,17 +61,49 @@ void StepSums::add(const std::vector<at::Tensor>& losses, const at::Tensor& metr
   sums_ = sums_.defined() ? sums_ + metric_sums : metric_sums;
 }
 
-StepSums::Values StepSums::read() const {
-  Values values{.metric_sums = std::vector<double>(metrics_, 0.0)};
-  if (losses_.empty()) return values;
+at::Tensor StepSums::found_inf() const {
+  APUS_ASSERT(!losses_.empty(), "no loss was added");
+  return at::stack(losses_).isfinite().all().logical_not().to(at::kFloat).reshape({1});
+}
+
+/// Losses, metrics if there are any, extra.
+at::Tensor StepSums::all(const at::Tensor& extra) const {
   const at::Device device = losses_.front().device();
-  std::vector<at::Tensor> all;
-  for (const at::Tensor& loss : losses_) all.push_back(loss.to(device).reshape({1}));
-  if (sums_.defined()) all.push_back(sums_.to(device));
-  const at::Tensor host = at::cat(all).cpu();
-  const double* numbers = host.const_data_ptr<double>();
-  values.losses.assign(numbers, numbers + losses_.size());
-  if (sums_.defined()) values.metric_sums.assign(numbers + losses_.size(), numbers + host.numel());
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& loss : losses_) parts.push_back(loss.to(device).reshape({1}));
+  if (sums_.defined()) parts.push_back(sums_.to(device));
+  if (extra.defined()) parts.push_back(extra.to(device, at::kDouble).reshape({1}));
+  return at::cat(parts);
+}
+
+StepValues StepSums::read() const {
+  if (losses_.empty()) return {.losses = {}, .metric_sums = std::vector<double>(metrics_, 0.0)};
+  const at::Tensor zero = at::zeros({1}, losses_.front().options());
+  return ComingValues(all(zero).cpu(), losses_.size(), metrics_).read();
+}
+
+ComingValues StepSums::send(const at::Tensor& extra) const {
+  APUS_ASSERT(!losses_.empty(), "no loss was added");
+  return {all(extra), losses_.size(), metrics_};
+}
+
+ComingValues::ComingValues(const at::Tensor& values, size_t losses, size_t metrics)
+    : host_(values), losses_(losses), metrics_(metrics) {
+  if (values.is_cpu()) return;
+  host_ = at::empty(values.sizes(), at::TensorOptions(values.scalar_type()).pinned_memory(true));
+  host_.copy_(values, /*non_blocking=*/true);
+  arrived_.emplace(values.device().type());
+  arrived_->record(c10::impl::VirtualGuardImpl(values.device().type()).getStream(values.device()));
+}
+
+StepValues ComingValues::read() const {
+  if (arrived_) arrived_->synchronize();
+  const double* const numbers = host_.const_data_ptr<double>();
+  const auto count = static_cast<size_t>(host_.numel());
+  StepValues values{.losses = {numbers, numbers + losses_},
+                    .metric_sums = std::vector<double>(metrics_, 0.0),
+                    .extra = numbers[count - 1]};
+  if (count > losses_ + 1) values.metric_sums.assign(numbers + losses_, numbers + count - 1);
   return values;
 }
 

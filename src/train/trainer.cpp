@@ -8,6 +8,7 @@
 
 #include "apus/base/error.h"
 #include "train/memory_sampler.h"
+#include "train/on_device.h"
 #include "train/trainer_run.h"
 
 namespace apus::train {
@@ -75,8 +76,9 @@ std::unique_ptr<Trainer::Run> Trainer::begin(std::shared_ptr<const data::Dataset
   if (ObjectiveMemory* memory = objective_->memory(); memory && !state.objective.empty())
     memory->load(state.objective);
   state.max_steps = options_.max_steps > 0 ? options_.max_steps : plan.total_steps(options_.num_train_epochs);
-  APUS_CHECK(state.global_step <= state.max_steps, ConfigError, "the checkpoint is at step ", state.global_step,
-             ", beyond the ", state.max_steps, " steps of this run (--max_steps, else --num_train_epochs): raise them, "
+  APUS_CHECK(state.global_step <= state.max_steps, ConfigError, "the checkpoint is at step ",
+             state.global_step, ", beyond the ", state.max_steps,
+             " steps of this run (--max_steps, else --num_train_epochs): raise them, "
              "or take its weights alone with --resume_only_model true");
   std::unique_ptr<Run> whole(new Run{.held_out = std::move(held_out),
                                      .state = std::move(state),
@@ -88,6 +90,8 @@ std::unique_ptr<Trainer::Run> Trainer::begin(std::shared_ptr<const data::Dataset
   run.elapsed_before = run.window_start = run.state.elapsed_seconds;
   run.window_comm_wait = model_.comm_wait_ms();
   files_ = train->origin().files;
+  run.cursor = run.state.cursor;
+  queued_.reset();  // of a run that ended by an exception
   stop_requested_.store(false);
   const data::Sampler sampler(
       {.rows = train->size(), .seed = options_.data_seed, .shuffle = options_.shuffle});
@@ -148,8 +152,9 @@ void Trainer::run_one(Run& run) {
     error = caught.what();
     failure = std::current_exception();
   }
+  const int64_t step = run.state.global_step + (queued_ ? 1 : 0) + 1;
   Exchange header;
-  model_.dp().set_note(step_note(run.state.global_step + 1, batches.micro_batches));
+  model_.dp().set_note(step_note(step, batches.micro_batches));
   try {
     header = exchange_header(batches.micro_batches, error);
   } catch (const CommError&) {
@@ -157,15 +162,36 @@ void Trainer::run_one(Run& run) {
     throw;
   }
   // A run that is stopped before its first step makes one, so that there is something to go on from.
-  if (header.stop && run.state.global_step > run.first_step) {
+  if (header.stop && step - 1 > run.first_step) {
+    settle_in(run);
     run.stopped = true;
     if (run.saved_step != run.state.global_step) save(run);
     return;
   }
-  const StepReport report = run_step(batches.micro_batches, run.schedule->lr(run.state.global_step), header);
+  queue_step(batches.micro_batches, run.schedule->lr(step - 1), header, [&] { settle_in(run); });
+  queued_->cursor = run.loader->cursor();
+  if (must_settle(run, step, header.stop)) settle_in(run);
+}
+
+/// Whether something follows on this step that needs its figures, or the weights that it leaves.
+bool Trainer::must_settle(const Run& run, int64_t step, bool stops) const {
+  const auto due = [step](int64_t steps) { return steps > 0 && step % steps == 0; };
+  if (!device_of(model_).is_cuda() || stops || step == run.state.max_steps) return true;
+  return objective_->memory() || due(options_.save_steps) || (run.held_out && due(options_.eval_steps));
+}
+
+/// Counts the step that is queued, if there is one, with all that is due then.
+void Trainer::settle_in(Run& run) {
+  if (!queued_) return;
+  run.cursor = queued_->cursor;
+  const bool stops = queued_->header.stop;
+  finish_step(run, *settle(), stops);
+}
+
+void Trainer::finish_step(Run& run, const StepReport& report, bool stops) {
   const bool is_best = count_step(run, report);
   const bool last = run.state.global_step == run.state.max_steps;
-  run.stopped = header.stop;
+  run.stopped = stops;
   const bool due = options_.save_steps > 0 && run.state.global_step % options_.save_steps == 0;
   if (due || last || run.stopped || run.gave_up || (options_.save_best && is_best)) save(run);
 }
@@ -173,7 +199,7 @@ void Trainer::run_one(Run& run) {
 bool Trainer::count_step(Run& run, const StepReport& report) {
   TrainerState& state = run.state;
   ++state.global_step;
-  state.cursor = run.loader->cursor();
+  state.cursor = run.cursor;
   state.tokens += report.tokens;
   if (const ObjectiveMemory* memory = objective_->memory()) state.objective = memory->save();
   state.window.add(report);

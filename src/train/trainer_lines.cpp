@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apus/memory/device_memory.h"
 #include "apus/train/log_line.h"
+#include "train/on_device.h"
 #include "train/trainer_run.h"
 
 namespace apus::train {
@@ -28,6 +30,12 @@ void LogWindow::add(const StepReport& report) {
   add_to(metrics, values);
 }
 
+/// Most memory that this process took: the card's, where the model is on one.
+int64_t Trainer::memory_bytes() {
+  const at::Device device = device_of(model_);
+  return device.is_cuda() ? memory::device_memory(device).peak_reserved_bytes : memory_.peak_bytes();
+}
+
 void Trainer::log_step(Run& run, const StepReport& report) {
   LogWindow& window = run.state.window;
   const double steps = static_cast<double>(window.steps);
@@ -38,7 +46,7 @@ void Trainer::log_step(Run& run, const StepReport& report) {
                .epoch = run.epoch(),
                .grad_norm = report.grad_norm,
                .ranks = model_.dp().size(),
-               .memory_bytes = memory_.peak_bytes(),
+               .memory_bytes = memory_bytes(),
                .elapsed_seconds = run.state.elapsed_seconds};
   const double seconds = std::max(run.state.elapsed_seconds - run.window_start, 1e-9);
   line.tokens_per_second = static_cast<double>(run.window_tokens) / seconds;

@@ -11,6 +11,7 @@
 #include "apus/optim/schedule.h"
 #include "apus/train/trainer.h"
 #include "train/evaluation_judge.h"
+#include "train/step_sums.h"
 
 namespace apus::train {
 
@@ -24,6 +25,17 @@ struct Trainer::Exchange {
   bool stop = false;
 };
 
+/// A step whose figures nobody has read yet.
+struct Trainer::Queued {
+  std::vector<data::Batch> micro_batches;  // for the names of rows
+  Exchange header;
+  double learning_rate = 0.0;
+  int64_t step = 0;
+  std::optional<ComingValues> values = {};  // losses, metrics, norm: on a GPU
+  std::optional<StepReport> report = {};    // complete: on the CPU
+  data::LoaderCursor cursor = {};           // of run(): where the data stands behind it
+};
+
 /// Everything that lives as long as one call of run().
 struct Trainer::Run {
   std::shared_ptr<const data::Dataset> held_out;
@@ -34,9 +46,10 @@ struct Trainer::Run {
   std::optional<optim::LrSchedule> schedule = {};
   Clock::Duration start{};
   double elapsed_before = 0.0;
-  int64_t first_step = 0;     // of this attempt
-  int64_t saved_step = 0;     // what the newest checkpoint holds
-  double window_start = 0.0;  // elapsed seconds at the last log line
+  int64_t first_step = 0;          // of this attempt
+  int64_t saved_step = 0;          // what the newest checkpoint holds
+  data::LoaderCursor cursor = {};  // behind the step that is counted
+  double window_start = 0.0;       // elapsed seconds at the last log line
   int64_t window_tokens = 0;
   double window_data_wait = 0.0;
   double window_comm_wait = 0.0;

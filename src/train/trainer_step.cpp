@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "apus/base/error.h"
 #include "apus/comm/agreed_phase.h"
 #include "apus/comm/status_exchange.h"
+#include "train/on_device.h"
 #include "train/step_sums.h"
 #include "train/trainer_run.h"
 
@@ -82,57 +84,118 @@ Trainer::Exchange Trainer::exchange_header(const std::vector<data::Batch>& micro
 }
 
 StepReport Trainer::step(const std::vector<data::Batch>& micro_batches, double learning_rate) {
+  settle();
   return run_step(micro_batches, learning_rate, exchange_header(micro_batches, std::nullopt));
 }
 
 StepReport Trainer::run_step(const std::vector<data::Batch>& micro_batches, double learning_rate,
                              const Exchange& header) {
-  const std::vector<double> divisors = divisors_of(header.weights);
-  const std::vector<ObjectiveMetric>& metrics = objective_->metrics();
-  StepSums sums(metrics.size());
+  queue_step(micro_batches, learning_rate, header, [] {});
+  return *settle();
+}
+
+std::optional<StepReport> Trainer::step_ahead(const std::vector<data::Batch>& micro_batches,
+                                              double learning_rate) {
+  std::optional<StepReport> before;
+  if (objective_->memory()) before = settle();
+  const Exchange header = exchange_header(micro_batches, std::nullopt);
+  queue_step(micro_batches, learning_rate, header, [&] {
+    if (queued_) before = settle();
+  });
+  return before;
+}
+
+/// Forward and backward of a step's micro-batches, each sent to the device while the one before runs.
+StepSums Trainer::run_micro_batches(const std::vector<data::Batch>& micro_batches,
+                                    const std::vector<double>& divisors) {
+  StepSums sums(objective_->metrics().size());
+  const at::Device device = device_of(model_);
+  const auto sent = [&](size_t index) {
+    return device.is_cuda() && index < micro_batches.size() ? micro_batches[index].to_device(device)
+                                                            : data::Batch();
+  };
+  data::Batch next = sent(0);
   for (size_t index = 0; index < micro_batches.size(); ++index) {
     const bool last = index + 1 == micro_batches.size();
-    const ObjectiveResult result = objective_->run(model_, micro_batches[index]);
+    const data::Batch placed = std::exchange(next, sent(index + 1));
+    const ObjectiveResult result =
+        objective_->run_in_step(model_, device.is_cuda() ? placed : micro_batches[index], divisors);
     const at::Tensor loss = divided(result.loss_sums, divisors);
     sums.add({loss}, result.metric_sums);
     model_.backward(loss, last ? parallel::MicroBatchPlace::kLast : parallel::MicroBatchPlace::kNotLast);
   }
-  const StepSums::Values own = sums.read();
-  std::vector<double> figures{std::accumulate(own.losses.begin(), own.losses.end(), 0.0)};
-  figures.insert(figures.end(), own.metric_sums.begin(), own.metric_sums.end());
-  // Before the update, so that a loss that is no number harms nothing, and no gather stands in the way.
-  sum_over_ranks(model_.dp(), figures);
-  require_finite_loss(figures[0], micro_batches, own.losses);
+  return sums;
+}
 
+void Trainer::queue_step(const std::vector<data::Batch>& micro_batches, double learning_rate,
+                         const Exchange& header, const std::function<void()>& before_update) {
+  const StepSums sums = run_micro_batches(micro_batches, divisors_of(header.weights));
+  before_update();
+  Queued queued{.micro_batches = micro_batches,
+                .header = header,
+                .learning_rate = learning_rate,
+                .step = model_.updates() + 1};
   parallel::UpdateOptions update = options_.update;
   update.lr = learning_rate;
-  StepReport report{.loss = figures[0],
-                    .learning_rate = learning_rate,
-                    .tokens = header.tokens,
-                    .metrics = means_of({figures.begin() + 1, figures.end()}, metrics, divisors),
-                    .metric_weights = metric_weights(metrics, header.weights),
-                    .stop_requested = header.stop};
-  report.grad_norm = model_.update(update);
-  report.step = model_.updates();
-  APUS_CHECK(std::isfinite(report.grad_norm), Error, "step ", report.step + 1, ": the loss is ",
-             figure(report.loss), ", but the gradient norm ", figure(report.grad_norm), ": ", kRemedy);
-  if (ObjectiveMemory* memory = objective_->memory()) memory->finish_step(header.weights, report.metrics);
+  if (device_of(model_).is_cuda()) {
+    update.found_inf = sums.found_inf();
+    queued.values = sums.send(model_.update_async(update));
+  } else {
+    // Before the update, so that a loss that is no number harms nothing, and no gather stands in the way.
+    queued.report = report_of(queued, sums.read());
+    queued.report->grad_norm = model_.update(update);
+  }
+  queued_ = std::make_unique<Queued>(std::move(queued));
+}
+
+std::optional<StepReport> Trainer::settle() {
+  if (!queued_) return std::nullopt;
+  const std::unique_ptr<Queued> queued = std::move(queued_);
+  if (queued->values) {
+    const StepValues own = queued->values->read();
+    queued->report = report_of(*queued, own);
+    queued->report->grad_norm = own.extra;
+  }
+  const StepReport& report = *queued->report;
+  if (!std::isfinite(report.grad_norm)) {
+    if (queued->values) model_.settle_updates();
+    throw Error(detail::concat("step ", report.step, ": the loss is ", figure(report.loss),
+                               ", but the gradient norm ", figure(report.grad_norm), ": ", kRemedy));
+  }
+  if (ObjectiveMemory* memory = objective_->memory())
+    memory->finish_step(queued->header.weights, report.metrics);
   return report;
 }
 
-void Trainer::require_finite_loss(double loss, const std::vector<data::Batch>& micro_batches,
-                                  const std::vector<double>& own_losses) {
+/// Of all ranks; the gradient norm is still to be told.
+StepReport Trainer::report_of(const Queued& queued, const StepValues& own) {
+  const std::vector<double> divisors = divisors_of(queued.header.weights);
+  const std::vector<ObjectiveMetric>& metrics = objective_->metrics();
+  std::vector<double> figures{std::accumulate(own.losses.begin(), own.losses.end(), 0.0)};
+  figures.insert(figures.end(), own.metric_sums.begin(), own.metric_sums.end());
+  sum_over_ranks(model_.dp(), figures);
+  if (queued.values && !std::isfinite(figures[0])) model_.settle_updates();
+  require_finite_loss(figures[0], queued, own.losses);
+  return {.step = queued.step,
+          .loss = figures[0],
+          .learning_rate = queued.learning_rate,
+          .tokens = queued.header.tokens,
+          .metrics = means_of({figures.begin() + 1, figures.end()}, metrics, divisors),
+          .metric_weights = metric_weights(metrics, queued.header.weights),
+          .stop_requested = queued.header.stop};
+}
+
+void Trainer::require_finite_loss(double loss, const Queued& queued, const std::vector<double>& own_losses) {
   if (std::isfinite(loss)) return;
-  const int64_t step = model_.updates() + 1;
   std::vector<const data::Batch*> broken;
   for (size_t index = 0; index < own_losses.size(); ++index) {
-    if (!std::isfinite(own_losses[index])) broken.push_back(&micro_batches[index]);
+    if (!std::isfinite(own_losses[index])) broken.push_back(&queued.micro_batches[index]);
   }
   comm::run_agreed(model_.dp(), "checking the loss", [&] {
-    APUS_CHECK(broken.empty(), Error, "step ", step, ": the loss is ", figure(loss), ", from ",
+    APUS_CHECK(broken.empty(), Error, "step ", queued.step, ": the loss is ", figure(loss), ", from ",
                rows_text(broken, files_), ": ", kRemedy);
   });
-  throw Error(detail::concat("step ", step, ": the loss is ", figure(loss),
+  throw Error(detail::concat("step ", queued.step, ": the loss is ", figure(loss),
                              ", though that of every micro-batch is finite: ", kRemedy));
 }
 

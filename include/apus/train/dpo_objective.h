@@ -90,9 +90,10 @@ class APUS_API DpoObjective final : public Objective {
     double token = 1.0;
   };
 
-  Shares shares_of(const PairLogProbs& pairs) const;
-  std::vector<at::Tensor> loss_sums(const PairLogProbs& pairs, const at::Tensor& nll) const;
-  at::Tensor metric_sums(const PairLogProbs& pairs, const at::Tensor& nll) const;
+  Shares shares_of(const data::Batch& batch) const;
+  std::vector<at::Tensor> loss_sums(const PairLogProbs& pairs, const at::Tensor& nll,
+                                    const Shares& share) const;
+  at::Tensor metric_sums(const PairLogProbs& pairs, const at::Tensor& nll, const Shares& share) const;
   double running_mean(parallel::ShardedModel& model, const PairLogProbs& pairs,
                       const data::Batch& batch) const;
 

@@ -40,10 +40,14 @@ class APUS_API SftObjective final : public Objective {
 
   std::vector<int64_t> weights(const data::Batch& batch) const override;
   ObjectiveResult run(parallel::ShardedModel& model, const data::Batch& batch) const override;
+  ObjectiveResult run_in_step(parallel::ShardedModel& model, const data::Batch& batch,
+                              const std::vector<double>& divisors) const override;
   const std::vector<ObjectiveMetric>& metrics() const override { return metrics_; }
   const SftObjectiveOptions& options() const { return options_; }
 
  private:
+  ObjectiveResult run_scaled(parallel::ShardedModel& model, const data::Batch& batch,
+                             std::optional<double> divisor) const;
   nn::PassContext context_of(const data::Batch& batch) const;
   std::vector<int64_t> channels_of(const data::Batch& batch) const;
   at::Tensor channel_sums(const data::Batch& batch, const at::Tensor& losses_M) const;

@@ -21,6 +21,9 @@
 
 namespace apus::train {
 
+class StepSums;
+struct StepValues;
+
 /// One optimizer step, the same on every rank.
 struct APUS_API StepReport {
   /// Updates made, this one included.
@@ -200,10 +203,14 @@ struct APUS_API TrainerContext {
 /// The training loop: accumulation, one division a step, schedule, log lines, evaluation, checkpoint cadence.
 ///
 /// step() runs one optimizer step over this rank's micro-batches; run() does the whole job over a dataset.
-/// Losses and metrics stay on their device until the step's last backward, then are read once. A loss that is
-/// not finite ends the run before the update: weights, moments and checkpoints keep what they were.
-/// Collectives: a step: one all_reduce of 8 * (3 + divisors) bytes (divisors, tokens, status, stop), the
-/// engine's
+/// On the CPU a step's losses and metrics are read once, after its last backward and before its update. On a
+/// GPU nothing of a step waits for the device: figures go to the host by themselves and are read one step
+/// late, when the next step's backward is queued and its update is not; so reports, log lines and the finite
+/// check come then, but at once where the run evaluates, saves, stops or ends, and where the objective
+/// remembers (memory()). Either way a loss or norm that is not finite changes nothing: on a GPU the update
+/// looks at them on the device. Micro-batches are sent to the device one ahead. A loss that is not finite
+/// ends the run: weights, moments and checkpoints keep what they were. Collectives: a step: one all_reduce of
+/// 8 * (3 + divisors) bytes (divisors, tokens, status, stop), the engine's
 ///              own, and between backward and update one all_reduce of 8 * (1 + metrics) bytes (the report).
 ///              An evaluation: one all_reduce of 8 * (2 * divisors + metrics) bytes.
 /// Failure:     whatever one rank throws inside run() or evaluate() aborts the communicator, so that the
@@ -229,6 +236,13 @@ class APUS_API Trainer final {
   /// One step at this rate. Every rank passes equally many micro-batches; empty ones are allowed.
   StepReport step(const std::vector<data::Batch>& micro_batches, double learning_rate);
 
+  /// The same without waiting for the step's figures: what comes back is the report of the step that was
+  /// queued before, if its report was not taken yet. What is wrong with a step is thrown by the call that
+  /// would report it.
+  std::optional<StepReport> step_ahead(const std::vector<data::Batch>& micro_batches, double learning_rate);
+  /// Waits for the report of the step that step_ahead queued last; none if it was taken.
+  std::optional<StepReport> settle();
+
   /// Trains over the dataset from `state` on; evaluates on `held_out` (may be null) at eval_steps and at the
   /// end.
   RunSummary run(std::shared_ptr<const data::Dataset> train, std::shared_ptr<const data::Dataset> held_out,
@@ -240,20 +254,29 @@ class APUS_API Trainer final {
  private:
   struct Run;
   struct Exchange;
+  struct Queued;
 
   Exchange exchange_header(const std::vector<data::Batch>& micro_batches,
                            const std::optional<std::string>& error);
   StepReport run_step(const std::vector<data::Batch>& micro_batches, double learning_rate,
                       const Exchange& header);
+  void queue_step(const std::vector<data::Batch>& micro_batches, double learning_rate, const Exchange& header,
+                  const std::function<void()>& before_update);
+  StepSums run_micro_batches(const std::vector<data::Batch>& micro_batches,
+                             const std::vector<double>& divisors);
+  StepReport report_of(const Queued& queued, const StepValues& own);
   EvaluationReport evaluate_rows(const data::Dataset& dataset);
   void stopping_peers(const std::function<void()>& work);
-  void require_finite_loss(double loss, const std::vector<data::Batch>& micro_batches,
-                           const std::vector<double>& own_losses);
+  void require_finite_loss(double loss, const Queued& queued, const std::vector<double>& own_losses);
   std::unique_ptr<Run> begin(std::shared_ptr<const data::Dataset> train,
                              std::shared_ptr<const data::Dataset> held_out, TrainerState state);
   RunSummary summary_of(const Run& run) const;
   void run_one(Run& run);
+  bool must_settle(const Run& run, int64_t step, bool stops) const;
+  void settle_in(Run& run);
+  void finish_step(Run& run, const StepReport& report, bool stops);
   bool count_step(Run& run, const StepReport& report);
+  int64_t memory_bytes();
   void log_step(Run& run, const StepReport& report);
   void evaluate_held_out(Run& run);
   void log_evaluation(Run& run, const EvaluationReport& report);
@@ -265,6 +288,7 @@ class APUS_API Trainer final {
   TrainerContext context_;
   std::vector<std::string> files_;  // of the dataset that is trained, for messages
   std::atomic<bool> stop_requested_ = false;
+  std::unique_ptr<Queued> queued_;
   ResidentPeak memory_;
 };
 
