@@ -142,7 +142,7 @@ models::DecoderConfig TrainCase::model_config() const {
 parallel::ShardedModelOptions TrainCase::engine_options() const {
   parallel::ShardedModelOptions options{.policy = policy_of(policy), .recompute = recompute_of(recompute)};
   options.compute_dtype = options.frozen_dtype = scalar_type();
-  if (head_chunk > 0) options.head_chunk_tokens = head_chunk;
+  if (head_chunk > 0 || device == "cuda") options.head_chunk_tokens = head_chunk;
   if (optim == "adamw_bf16") options.optimizer_states = memory::OptimizerStates::kBf16;
   if (is_full()) options.initial_values = parallel::InitialValues::kOwn;
   if (grad == "bf16" || (grad == "auto" && optim == "adamw_bf16")) options.grad_accum_dtype = at::kBFloat16;

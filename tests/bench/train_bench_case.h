@@ -41,9 +41,9 @@ struct TrainCase {
   std::string optim = "adamw";
   /// Gradient buffers: fp32, bf16 or auto (bf16 with adamw_bf16).
   std::string grad = "auto";
-  /// padded or packed.
-  std::string layout = "padded";
-  /// Tokens whose logits exist at a time; 0 = the engine's default.
+  /// packed (what a job on a GPU does) or padded.
+  std::string layout = "packed";
+  /// Tokens whose logits exist at a time; 0 = what a job takes.
   int64_t head_chunk = 0;
   std::string device = "cuda";
   /// bf16 or fp32.

@@ -24,6 +24,7 @@ BenchDevice::BenchDevice(const std::string& kind) : device_(kind) {
   APUS_CHECK(c10::cuda::device_count() > 0, NotSupported, "device=", kind, ": there is no CUDA device here");
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   device_ = c10::Device(c10::DeviceType::CUDA, c10::cuda::current_device());
+  allocator::emptyCache();  // of an earlier case
 }
 
 std::string BenchDevice::name() const {

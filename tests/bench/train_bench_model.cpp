@@ -90,7 +90,11 @@ BenchModel::BenchModel(const TrainCase& job, const BenchDevice& device)
   } else {
     add_adapter(job);
   }
-  model_->place({.device = device.device(), .frozen_dtype = job.scalar_type()});
+  shape_ = train::shape_of(*model_);
+  shape_.attention_heads = job.model_config().num_attention_heads;
+  // As a job does: what is sharded the engine reads from where it is.
+  if (!job.engine_options().policy.param_shard)
+    model_->place({.device = device.device(), .frozen_dtype = job.scalar_type()});
   parallel::ShardedModelOptions options = job.engine_options();
   options.device = device.device();
   engine_ = std::make_unique<parallel::ShardedModel>(*model_, *dp_, options);

@@ -8,6 +8,7 @@
 #include "apus/data/dataset.h"
 #include "apus/models/decoder.h"
 #include "apus/parallel/sharded_model.h"
+#include "apus/train/memory_plan_shape.h"
 #include "tests/bench/train_bench_case.h"
 #include "tests/bench/train_bench_device.h"
 
@@ -19,7 +20,8 @@ class BenchModel {
   /// Writes the weights and the adapter where the case says so.
   BenchModel(const TrainCase& job, const BenchDevice& device);
   parallel::ShardedModel& engine() { return *engine_; }
-  nn::CausalLm& model() { return *model_; }
+  /// Names, sizes and what is trainable, for the memory plan.
+  const train::ModelShape& shape() const { return shape_; }
   /// Active in training; empty in full training.
   const std::vector<std::string>& adapters() const { return adapters_; }
 
@@ -28,6 +30,7 @@ class BenchModel {
 
   std::unique_ptr<models::Decoder> model_;
   std::unique_ptr<comm::Communicator> dp_;
+  train::ModelShape shape_;
   std::unique_ptr<parallel::ShardedModel> engine_;
   std::vector<std::string> adapters_;
 };

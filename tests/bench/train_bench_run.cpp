@@ -157,15 +157,14 @@ train::TrainerOptions trainer_options(const TrainCase& job) {
 }
 
 /// Peak bytes of a step as the memory plan foresees them.
-void write_plan(const TrainCase& job, nn::CausalLm& model, Json& json) {
-  train::PlanInput input{.model = train::shape_of(model),
+void write_plan(const TrainCase& job, const train::ModelShape& shape, Json& json) {
+  train::PlanInput input{.model = shape,
                          .engine = job.engine_options(),
                          .dtype = job.scalar_type(),
                          .world = job.world,
                          .rows = train::RowProfile::of_length(job.length, job.is_dpo() ? 2 : 1),
                          .micro_batch_rows = job.batch,
                          .accumulation = job.accumulation};
-  input.model.attention_heads = job.model_config().num_attention_heads;
   input.rows.packed = job.layout == "packed";
   if (job.is_dpo())
     input.reference = job.is_cached() ? train::PlanReference::kCached : train::PlanReference::kSameModel;
@@ -215,7 +214,7 @@ Json run_case(const TrainCase& job) {
   json["apus"] = job.words;
   json["device"] = device.name();
   BenchModel model(job, device);
-  write_plan(job, model.model(), json);
+  write_plan(job, model.shape(), json);
   device.wait();
   json["built_s"] = rounded(seconds_between(start, SteadyClock::now()), 1e-3);
   json["standing_gib"] = rounded(static_cast<double>(device.allocated()) / kGib, 1e-3);
