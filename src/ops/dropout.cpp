@@ -13,7 +13,9 @@
 #include <type_traits>
 
 #include "apus/base/error.h"
+#include "ops/dropout_cuda.h"
 #include "ops/dropout_kernel.h"
+#include "ops/kernel_rows.h"
 
 namespace apus::ops {
 namespace {
@@ -115,7 +117,8 @@ std::vector<at::Tensor> drop_elsewhere(const std::vector<at::Tensor>& xs, const 
 }
 
 std::vector<at::Tensor> drop(const std::vector<at::Tensor>& xs, const Dropout& options) {
-  return xs[0].is_cpu() ? drop_on_cpu(xs, options) : drop_elsewhere(xs, options);
+  if (xs[0].is_cpu()) return drop_on_cpu(xs, options);
+  return is_kernel_tensor(xs[0]) ? cuda::drop(xs, options) : drop_elsewhere(xs, options);
 }
 
 /// Dropout as the tape keeps it.
@@ -152,6 +155,12 @@ class DropoutLinear final : public torch::autograd::Function<DropoutLinear> {
 };
 
 }  // namespace
+
+at::Tensor DeviceCopy::get(at::Device device, const std::function<at::Tensor()>& make) const {
+  const std::lock_guard lock(mutex_);
+  if (!kept_.defined() || kept_.device() != device) kept_ = make();
+  return kept_;
+}
 
 at::Tensor dropout(const at::Tensor& x_TF, const Dropout& options) {
   check(x_TF, options);

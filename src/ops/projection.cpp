@@ -7,10 +7,12 @@
 #include <tuple>
 
 #include "apus/base/error.h"
+#include "ops/embedding_cuda.h"
+#include "ops/kernel_rows.h"
 
 namespace apus::ops {
 
-at::Tensor embedding(const at::Tensor& tokens_T, const at::Tensor& weight_VD) {
+at::Tensor embedding(const at::Tensor& tokens_T, const at::Tensor& weight_VD, memory::GradSink* gradients) {
   APUS_CHECK(tokens_T.dim() == 1 && tokens_T.scalar_type() == at::kLong, ShapeError,
              "embedding: tokens must be int64 [T], they are ", tokens_T.scalar_type(), " ", tokens_T.sizes());
   APUS_CHECK(weight_VD.dim() == 2, ShapeError, "embedding: the weight must be [V, D], it is ",
@@ -22,6 +24,7 @@ at::Tensor embedding(const at::Tensor& tokens_T, const at::Tensor& weight_VD) {
                " is outside the vocabulary of ", weight_VD.size(0),
                " rows; does the tokenizer belong to this model?");
   }
+  if (tokens_T.is_cuda() && takes_rows(weight_VD)) return cuda::embedding(tokens_T, weight_VD, gradients);
   return at::embedding(weight_VD, tokens_T);
 }
 

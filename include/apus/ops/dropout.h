@@ -3,14 +3,33 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "apus/base/api.h"
 
 namespace apus::ops {
 
-/// Where each of T rows draws its random numbers: SampleCoordinate, row by row.
+/// A tensor made from an immutable object for one device, and kept for the next who asks. Copies of the
+/// object start without it. Thread-safe.
+class APUS_API DeviceCopy final {
+ public:
+  DeviceCopy() = default;
+  DeviceCopy(const DeviceCopy& /*other*/) {}
+  DeviceCopy& operator=(const DeviceCopy& /*other*/) { return *this; }
+
+  /// The kept tensor, or what `make` gives for another device than the last.
+  at::Tensor get(at::Device device, const std::function<at::Tensor()>& make) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable at::Tensor kept_;
+};
+
+/// Where each of T rows draws its random numbers: SampleCoordinate, row by row. Immutable once dropout has
+/// read it.
 struct APUS_API SampleRows {
   /// Below 2^31.
   uint32_t epoch = 0;
@@ -20,6 +39,8 @@ struct APUS_API SampleRows {
   std::vector<uint8_t> sides;
   /// [T]
   std::vector<uint32_t> positions;
+  /// The coordinates on a GPU, copied there by the first dropout of a pass.
+  DeviceCopy on_device = {};
 };
 
 /// One layer's dropout: how much, and which mask.
@@ -38,7 +59,9 @@ struct APUS_API Dropout {
 /// Shapes:      x [T, F] -> [T, F].
 /// Dtypes:      fp32, bf16, fp16 or fp64, out = x's; the product is computed in fp32 (fp64 for fp64).
 /// Determinism: bitwise, whatever the other rows are, and on any device.
-/// Memory:      off the CPU the factors are made on the host and copied, T x F x 4 bytes; no kernel yet.
+/// Memory:      on a GPU 16 bytes a row, kept with the rows. There fp16 and fp64 have no kernel: their
+/// factors
+///              are made on the host and copied, T x F x 4 bytes.
 /// Throws:      ShapeError if x is not [T, F] or has not as many rows as coordinates; ConfigError for another
 /// p.
 APUS_API at::Tensor dropout(const at::Tensor& x_TF, const Dropout& options);

@@ -99,6 +99,23 @@ TEST(Dropout, RoundsLowerDtypesOnce) {
   }
 }
 
+TEST(DeviceCopy, IsMadeOnceADeviceAndNotCopied) {
+  int made = 0;
+  const auto make = [&] {
+    ++made;
+    return at::ones({2});
+  };
+  const DeviceCopy copy;
+  EXPECT_TRUE(copy.get(at::kCPU, make).is_same(copy.get(at::kCPU, make)));
+  EXPECT_EQ(made, 1);
+  const DeviceCopy other(copy);
+  other.get(at::kCPU, make);
+  EXPECT_EQ(made, 2);
+  copy.get(at::kMeta, [&] { return at::ones({2}, at::TensorOptions().device(at::kMeta)); });
+  copy.get(at::kCPU, make);
+  EXPECT_EQ(made, 3);
+}
+
 TEST(DropoutKernel, TheThresholdIsTheFirstNumberThatIsKept) {
   for (const double p : {0.0, 0.05, 0.1, 0.5, 1.0 / 3.0, 0.999}) {
     const uint32_t threshold = detail::dropout_threshold(p);

@@ -1,0 +1,105 @@
+// The tape around the embedding's kernels. Backward sorts the micro-batch's tokens, so that rows of one token
+// are neighbours, and adds them into the table's gradient: the sink's buffer if there is one, else zeros.
+#include "ops/embedding_cuda.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <optional>
+#include <tuple>
+
+#include "apus/memory/grad_sink.h"
+#include "ops/cuda/kernel_operands.h"
+#include "ops/kernels/embedding.h"
+
+namespace apus::ops::cuda {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Whether rows of the gradient can be added to as they lie.
+bool takes_gradient(const at::Tensor& grad_VD, const at::Tensor& dy_TD) {
+  const bool wide_enough =
+      grad_VD.scalar_type() == at::kFloat || grad_VD.scalar_type() == dy_TD.scalar_type();
+  return is_kernel_tensor(grad_VD) && wide_enough && grad_VD.is_contiguous() &&
+         kernel_rows(grad_VD).is_same(grad_VD);
+}
+
+/// grad[token] += its rows of dy.
+void add_rows(const at::Tensor& tokens_T, const at::Tensor& given_TD, const at::Tensor& grad_VD) {
+  const at::Tensor dy_TD = kernel_rows(given_TD);
+  const int64_t rows = dy_TD.size(0), columns = dy_TD.size(1);
+  if (rows == 0) return;
+  const auto [sorted_T, positions_T] = at::sort(tokens_T, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const int64_t segments = (rows + kernels::kEmbeddingSegment - 1) / kernels::kEmbeddingSegment;
+  const at::Tensor partials = at::empty({2 * segments, columns}, dy_TD.options().dtype(at::kFloat));
+  kernels::embedding_backward({.tokens = sorted_T.const_data_ptr<int64_t>(),
+                               .positions = positions_T.const_data_ptr<int64_t>(),
+                               .dy = dy_TD.const_data_ptr(),
+                               .dy_stride = row_stride(dy_TD),
+                               .grad = grad_VD.mutable_data_ptr(),
+                               .partials = partials.mutable_data_ptr<float>(),
+                               .rows = rows,
+                               .vocab = grad_VD.size(0),
+                               .columns = columns},
+                              element_of(dy_TD), element_of(grad_VD), stream_of(dy_TD));
+}
+
+class Embedded final : public torch::autograd::Function<Embedded> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& given_T, const at::Tensor& weight_VD,
+                            memory::GradSink* gradients) {
+    const at::Tensor tokens_T = given_T.contiguous(), table_VD = kernel_rows(weight_VD.contiguous());
+    context->save_for_backward({tokens_T, weight_VD});
+    context->saved_data["sink"] = reinterpret_cast<int64_t>(gradients);
+    at::Tensor out_TD = at::empty({tokens_T.size(0), table_VD.size(1)}, table_VD.options());
+    if (tokens_T.size(0) > 0)
+      kernels::embedding_forward({.tokens = tokens_T.const_data_ptr<int64_t>(),
+                                  .table = table_VD.const_data_ptr(),
+                                  .out = out_TD.mutable_data_ptr(),
+                                  .rows = tokens_T.size(0),
+                                  .vocab = table_VD.size(0),
+                                  .columns = table_VD.size(1)},
+                                 element_of(table_VD), stream_of(table_VD));
+    return out_TD;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    refuse_second_derivative("embedding");
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &tokens_T = saved[0], &weight_VD = saved[1];
+    auto* sink = reinterpret_cast<memory::GradSink*>(context->saved_data.at("sink").toInt());
+    if (sink != nullptr) {
+      if (const auto target = sink->target(weight_VD)) {
+        add_into(*target, tokens_T, grads[0]);
+        return {{}, {}, {}};
+      }
+    }
+    at::Tensor grad_VD = at::zeros(weight_VD.sizes(), weight_VD.options());
+    add_rows(tokens_T, grads[0], grad_VD);
+    return {{}, grad_VD, {}};
+  }
+
+ private:
+  static void add_into(const memory::GradTarget& target, const at::Tensor& tokens_T,
+                       const at::Tensor& dy_TD) {
+    if (target.is_fresh) target.grad.zero_();
+    if (takes_gradient(target.grad, dy_TD))
+      add_rows(tokens_T, dy_TD, target.grad);
+    else
+      target.grad.index_add_(0, tokens_T, dy_TD.to(target.grad.scalar_type()));
+  }
+};
+
+}  // namespace
+
+at::Tensor embedding(const at::Tensor& tokens_T, const at::Tensor& weight_VD, memory::GradSink* gradients) {
+  const c10::cuda::CUDAGuard device(weight_VD.device());
+  return Embedded::apply(tokens_T, weight_VD, gradients);
+}
+
+}  // namespace apus::ops::cuda

@@ -1,0 +1,198 @@
+// Token embedding. Forward copies rows of the table. Backward adds rows of dy that belong to one token, which
+// a sort has brought together, without atomics: the sorted positions are cut into segments of 32, a block
+// adds those of one segment in order, in registers, and writes a token's sum straight into the gradient if
+// all of its rows lie in the segment. Tokens that cross a border leave partial sums, at most two a segment,
+// which a second kernel adds in order. Reads dy once and touches the rows of the gradient that have tokens;
+// memory bandwidth limits it.
+#include "ops/kernels/embedding.h"
+
+#include "ops/kernels/persistent_grid.h"
+#include "ops/kernels/vector.cuh"
+
+namespace apus::ops::kernels {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kSegment = static_cast<int>(kEmbeddingSegment);
+// Rows in flight a thread.
+constexpr int kAhead = 4;
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) gather_rows(EmbeddingForward job) {
+  const int64_t vectors = job.columns / kLanes<T>;
+  float nothing[kLanes<T>];
+#pragma unroll
+  for (int j = 0; j < kLanes<T>; ++j) nothing[j] = __int_as_float(0x7fffffff);
+  for (int64_t row = blockIdx.x; row < job.rows; row += gridDim.x) {
+    const int64_t token = job.tokens[row];
+    const bool inside = token >= 0 && token < job.vocab;
+    const T* from = static_cast<const T*>(job.table) + (inside ? token : 0) * job.columns;
+    T* to = static_cast<T*>(job.out) + row * job.columns;
+#pragma unroll 4
+    for (int64_t at = threadIdx.x; at < vectors; at += kThreads)
+      store_vector(to, at, inside ? load_vector(from, at) : pack<T>(nothing));
+  }
+}
+
+/// fp32 sums of this thread's columns, of which the first is a multiple of kCount.
+template <int kCount>
+struct Sums {
+  float values[kCount] = {};
+
+  __device__ __forceinline__ void add(const float (&more)[kCount]) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) values[j] += more[j];
+  }
+  /// row[first...] += the sums, and forgets them.
+  template <typename G>
+  __device__ __forceinline__ void move_into(G* row, int64_t first) {
+    uint4* to = reinterpret_cast<uint4*>(row + first);
+#pragma unroll
+    for (int i = 0; i < kCount / kLanes<G>; ++i) {
+      float old[kLanes<G>];
+      unpack<G>(to[i], old);
+#pragma unroll
+      for (int j = 0; j < kLanes<G>; ++j) old[j] += values[i * kLanes<G> + j];
+      to[i] = pack<G>(old);
+    }
+    *this = {};
+  }
+  /// row[first...] = the sums, and forgets them.
+  __device__ __forceinline__ void leave_in(float* row, int64_t first) {
+    float4* to = reinterpret_cast<float4*>(row + first);
+#pragma unroll
+    for (int j = 0; j < kCount; j += 4)
+      to[j / 4] = make_float4(values[j], values[j + 1], values[j + 2], values[j + 3]);
+    *this = {};
+  }
+  __device__ __forceinline__ void add_row(const float* row, int64_t first) {
+    const float4* from = reinterpret_cast<const float4*>(row + first);
+#pragma unroll
+    for (int j = 0; j < kCount; j += 4) {
+      const float4 more = from[j / 4];
+      values[j] += more.x;
+      values[j + 1] += more.y;
+      values[j + 2] += more.z;
+      values[j + 3] += more.w;
+    }
+  }
+};
+
+/// Where segment `index` begins and ends.
+__device__ __forceinline__ int64_t segment_begin(int64_t index) {
+  return index * kSegment;
+}
+__device__ __forceinline__ int64_t segment_end(const EmbeddingBackward& job, int64_t index) {
+  return min(segment_begin(index) + kSegment, job.rows);
+}
+__device__ __forceinline__ bool is_inside(const EmbeddingBackward& job, int64_t token) {
+  return token >= 0 && token < job.vocab;
+}
+
+template <typename T, typename G>
+__global__ void __launch_bounds__(kThreads) add_segments(EmbeddingBackward job) {
+  __shared__ int64_t tokens[kSegment], positions[kSegment];
+  const int64_t segment = blockIdx.x, begin = segment_begin(segment), end = segment_end(job, segment);
+  const int count = static_cast<int>(end - begin);
+  if (static_cast<int>(threadIdx.x) < count) {
+    tokens[threadIdx.x] = job.tokens[begin + threadIdx.x];
+    positions[threadIdx.x] = job.positions[begin + threadIdx.x];
+  }
+  __syncthreads();
+  const int64_t vector = int64_t{blockIdx.y} * kThreads + threadIdx.x, first = vector * kLanes<T>;
+  if (first >= job.columns) return;
+  const bool goes_on_from = begin > 0 && job.tokens[begin - 1] == tokens[0];
+  const bool goes_on_after = end < job.rows && job.tokens[end] == tokens[count - 1];
+  Sums<kLanes<T>> sums;
+  for (int base = 0; base < count; base += kAhead) {
+    uint4 raw[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      if (base + i < count)
+        raw[i] = load_vector(static_cast<const T*>(job.dy) + positions[base + i] * job.dy_stride, vector);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int at = base + i;
+      if (at >= count) break;
+      float values[kLanes<T>];
+      unpack<T>(raw[i], values);
+      sums.add(values);
+      const int64_t token = tokens[at];
+      const bool is_last = at + 1 == count;
+      if (!is_last && tokens[at + 1] == token) continue;
+      const bool from_before = goes_on_from && token == tokens[0];
+      if (from_before || (is_last && goes_on_after)) {
+        sums.leave_in(job.partials + (2 * segment + (from_before ? 0 : 1)) * job.columns, first);
+      } else if (is_inside(job, token)) {
+        sums.move_into(static_cast<G*>(job.grad) + token * job.columns, first);
+      } else {
+        sums = {};
+      }
+    }
+  }
+}
+
+template <typename G>
+__global__ void __launch_bounds__(kThreads) join_segments(EmbeddingBackward job) {
+  constexpr int kCount = kLanes<G>;
+  int64_t segment = blockIdx.x;
+  const int64_t begin = segment_begin(segment), end = segment_end(job, segment);
+  const int64_t first = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kCount;
+  if (end >= job.rows || first >= job.columns) return;
+  const int64_t token = job.tokens[end - 1];
+  const bool starts_here = begin == 0 || job.tokens[begin - 1] != token;
+  if (job.tokens[end] != token || !starts_here || !is_inside(job, token)) return;
+  Sums<kCount> sums;
+  sums.add_row(job.partials + (2 * segment + 1) * job.columns, first);
+  bool goes_on = true;
+  while (goes_on) {
+    ++segment;
+    sums.add_row(job.partials + 2 * segment * job.columns, first);
+    const int64_t next = segment_end(job, segment);
+    goes_on = next < job.rows && job.tokens[next] == token;
+  }
+  sums.move_into(static_cast<G*>(job.grad) + token * job.columns, first);
+}
+
+unsigned blocks_across(int64_t columns, int64_t a_thread) {
+  return static_cast<unsigned>((columns + a_thread * kThreads - 1) / (a_thread * kThreads));
+}
+
+template <typename T>
+void gather(const EmbeddingForward& job, cudaStream_t stream) {
+  const int64_t grid = persistent_grid(gather_rows<T>, kThreads, job.rows);
+  gather_rows<T><<<static_cast<unsigned>(grid), kThreads, 0, stream>>>(job);
+  check_launch("embedding_forward");
+}
+
+template <typename T, typename G>
+void add(const EmbeddingBackward& job, cudaStream_t stream) {
+  const int64_t segments = (job.rows + kSegment - 1) / kSegment;
+  const dim3 grid(static_cast<unsigned>(segments), blocks_across(job.columns, kLanes<T>));
+  add_segments<T, G><<<grid, kThreads, 0, stream>>>(job);
+  check_launch("embedding_backward");
+  const dim3 joins(static_cast<unsigned>(segments), blocks_across(job.columns, kLanes<G>));
+  join_segments<G><<<joins, kThreads, 0, stream>>>(job);
+  check_launch("embedding_backward (joins)");
+}
+
+}  // namespace
+
+void embedding_forward(const EmbeddingForward& job, Element element, cudaStream_t stream) {
+  if (element == Element::kBf16)
+    gather<__nv_bfloat16>(job, stream);
+  else
+    gather<float>(job, stream);
+}
+
+void embedding_backward(const EmbeddingBackward& job, Element element, Element grad_element,
+                        cudaStream_t stream) {
+  if (element == Element::kFp32)
+    add<float, float>(job, stream);
+  else if (grad_element == Element::kFp32)
+    add<__nv_bfloat16, float>(job, stream);
+  else
+    add<__nv_bfloat16, __nv_bfloat16>(job, stream);
+}
+
+}  // namespace apus::ops::kernels
