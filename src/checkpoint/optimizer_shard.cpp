@@ -1,5 +1,8 @@
 #include "apus/checkpoint/optimizer_shard.h"
 
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -11,6 +14,7 @@
 #include "apus/base/hash.h"
 #include "apus/base/parse_value.h"
 #include "apus/base/safetensors.h"
+#include "apus/models/tensor_dtype.h"
 
 namespace apus::checkpoint {
 namespace {
@@ -22,8 +26,16 @@ std::array<std::pair<const char*, at::Tensor>, 3> tensors_of(const parallel::Gro
   return {{{".master", state.master}, {".exp_avg", state.exp_avg}, {".exp_avg_sq", state.exp_avg_sq}}};
 }
 
-std::span<std::byte> bytes_of(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<size_t>(tensor.nbytes())};
+/// Elements that pass between a GPU and the file at a time.
+constexpr int64_t kPieceElements = int64_t{16} << 20;
+
+/// Writes a tensor from wherever it lies; the host holds one piece of it at a time.
+void write_tensor(SafetensorsWriter& writer, const std::string& name, const at::Tensor& tensor) {
+  for (int64_t begin = 0; begin < tensor.numel(); begin += kPieceElements) {
+    const int64_t end = std::min(begin + kPieceElements, tensor.numel());
+    const at::Tensor host = tensor.slice(0, begin, end).cpu();
+    writer.write(name, {static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
+  }
 }
 
 std::string layout_text(const parallel::GroupState& state) {
@@ -35,17 +47,27 @@ void check_metadata(const SafetensorsFile& file, const std::string& key, const s
   const auto found = file.metadata().find(key);
   const std::string actual = found == file.metadata().end() ? "nothing" : found->second;
   if (actual == expected) return;
-  throw CheckpointError(file.path().string(), "", detail::concat(meaning, ": the file says ", actual, ", this run has ",
-                                                                 expected));
+  throw CheckpointError(file.path().string(), "",
+                        detail::concat(meaning, ": the file says ", actual, ", this run has ", expected));
 }
 
 void read_tensor(const SafetensorsFile& file, const std::string& name, const at::Tensor& target) {
   const TensorView& view = file.at(name);
-  if (view.dtype != DType::kF32 || view.data.size() != static_cast<size_t>(target.nbytes())) {
-    throw CheckpointError(file.path().string(), name, detail::concat("has ", view.data.size(), " bytes, expected ",
-                                                                     target.nbytes(), " of fp32"));
+  const DType dtype = models::stored_dtype(target.scalar_type());
+  if (view.dtype != dtype || view.data.size() != static_cast<size_t>(target.nbytes())) {
+    throw CheckpointError(file.path().string(), name,
+                          detail::concat("has ", view.data.size(), " bytes of ", dtype_name(view.dtype),
+                                         ", expected ", target.nbytes(), " of ", dtype_name(dtype)));
   }
-  std::memcpy(target.mutable_data_ptr(), view.data.data(), view.data.size());
+  const std::byte* next = view.data.data();
+  for (int64_t begin = 0; begin < target.numel(); begin += kPieceElements) {
+    const at::Tensor part = target.slice(0, begin, std::min(begin + kPieceElements, target.numel()));
+    // Through a buffer: mapped bytes need not be aligned, and a GPU's memory is not the host's.
+    const at::Tensor host = part.is_cpu() ? part : at::empty(part.sizes(), part.options().device(at::kCPU));
+    std::memcpy(host.mutable_data_ptr(), next, host.nbytes());
+    if (!part.is_cpu()) part.copy_(host);
+    next += host.nbytes();
+  }
 }
 
 }  // namespace
@@ -66,7 +88,8 @@ int64_t optimizer_shard_bytes(const std::vector<parallel::GroupState>& states) {
 
 void write_optimizer_shard(const fs::path& folder, int rank, int world, int64_t updates,
                            const std::vector<parallel::GroupState>& states) {
-  std::vector<TensorView> views;
+  std::vector<TensorSpec> specs;
+  std::map<std::string, at::Tensor> tensors;
   SafetensorsWriterOptions options;
   options.metadata["world_size"] = std::to_string(world);
   options.metadata["rank"] = std::to_string(rank);
@@ -74,12 +97,16 @@ void write_optimizer_shard(const fs::path& folder, int rank, int world, int64_t 
   for (const parallel::GroupState& state : states) {
     options.metadata[state.group + ".layout"] = layout_text(state);
     for (const auto& [suffix, tensor] : tensors_of(state)) {
-      views.push_back({state.group + suffix, DType::kF32, {tensor.numel()}, bytes_of(tensor)});
+      specs.push_back({state.group + suffix, models::stored_dtype(tensor.scalar_type()), {tensor.numel()}});
+      tensors[state.group + suffix] = tensor;
     }
   }
   const fs::path path = folder / optimizer_shard_name(rank, world);
   ensure_directory(path.parent_path());
-  write_safetensors(path, views, options);
+  SafetensorsWriter writer(path, std::move(specs), options);
+  const std::vector<TensorSpec> order = writer.order();
+  for (const TensorSpec& spec : order) write_tensor(writer, spec.name, tensors.at(spec.name));
+  writer.finish();
 }
 
 int64_t read_optimizer_shard(const fs::path& folder, int rank, int world,
@@ -88,11 +115,13 @@ int64_t read_optimizer_shard(const fs::path& folder, int rank, int world,
   check_metadata(file, "world_size", std::to_string(world), "another number of ranks");
   check_metadata(file, "rank", std::to_string(rank), "another rank's shard");
   for (const parallel::GroupState& state : states) {
-    check_metadata(file, state.group + ".layout", layout_text(state), "other trainable parameters in " + state.group);
+    check_metadata(file, state.group + ".layout", layout_text(state),
+                   "other trainable parameters in " + state.group);
     for (const auto& [suffix, tensor] : tensors_of(state)) read_tensor(file, state.group + suffix, tensor);
   }
   const auto updates = file.metadata().find("updates");
-  if (updates == file.metadata().end()) throw CheckpointError(file.path().string(), "", "does not say how many updates were made");
+  if (updates == file.metadata().end())
+    throw CheckpointError(file.path().string(), "", "does not say how many updates were made");
   return parse_int("updates", updates->second);
 }
 

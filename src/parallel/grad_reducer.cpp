@@ -45,9 +45,19 @@ void GradReducer::reduce(memory::ParamGroup& group) {
   if (!options_.overlap) wait_oldest();
 }
 
+/// One rank alone has its sum already, unless it is to be rounded as for a journey.
+bool GradReducer::stays_as_it_is(const memory::ParamGroup& group) const {
+  return ranks_.dp->size() == 1 &&
+         (options_.reduce_dtype == at::kFloat || options_.reduce_dtype == group.options().grad_dtype);
+}
+
 GradReducer::Running GradReducer::start(memory::ParamGroup& group) {
   const at::Tensor full = group.begin_reduce();
   if (full.numel() == 0) return {nullptr, [&group, full] { group.finish_reduce(full); }, nullptr};
+  if (stays_as_it_is(group)) {
+    const at::Tensor own = group.options().shard_gradients ? full : at::Tensor();
+    return {nullptr, [&group, own] { group.finish_reduce(own); }, nullptr};
+  }
   if (options_.deterministic) return exchange_in_order(group, full);
   return group.options().shard_gradients ? scatter_into_shard(group, full) : reduce_in_place(group, full);
 }

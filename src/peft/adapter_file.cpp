@@ -193,10 +193,8 @@ void save_adapter(const std::string& folder, const LoraConfig& config,
   std::vector<at::Tensor> contiguous;  // keeps the bytes that the views show
   std::vector<TensorView> views;
   for (const nn::NamedParameter& parameter : tensors) {
-    APUS_CHECK(parameter.tensor.device().is_cpu(), ConfigError, "save_adapter: ", parameter.name, " lies on ",
-               parameter.tensor.device().str(), ", expected the CPU");
     const DType dtype = dtype_of(parameter.tensor, parameter.name);
-    const at::Tensor& bytes = contiguous.emplace_back(parameter.tensor.detach().contiguous());
+    const at::Tensor& bytes = contiguous.emplace_back(parameter.tensor.detach().cpu().contiguous());
     views.push_back({.name = adapter_key(parameter.name, adapter_name),
                      .dtype = dtype,
                      .shape = bytes.sizes().vec(),

@@ -46,12 +46,18 @@ void GradientWalk::add(size_t unit, int64_t bytes) {
   ledger_.drop(PlanTerm::kGradients, bytes);
 }
 
+/// One rank's gradient is its own sum, as in parallel::GradReducer.
+bool GradientWalk::stays_as_it_is() const {
+  return ranks_ * input_.engine.policy.replicate == 1 && (sent_size_ == 4 || sent_size_ == grad_size_);
+}
+
 /// What a reduction needs beside the whole gradient. Gloo receives all ranks' parts before it adds them.
 int64_t GradientWalk::flight_bytes(const GroupSize& group) const {
   const bool host = input_.device == PlanDevice::kHost && ranks_ > 1;
   const int64_t whole = group.elements * sent_size_;
   const int64_t copy = sent_size_ == grad_size_ ? 0 : whole;
   const int64_t copies = input_.engine.policy.replicate;
+  if (stays_as_it_is()) return 0;
   if (input_.engine.deterministic) return (copies > 1 ? whole * copies : copy) + whole * copies;
   if (cuts()) return copy + whole / ranks_ + (host ? whole : 0);
   if (!host) return copy;
@@ -75,6 +81,11 @@ void GradientWalk::wait_oldest() {
   const GroupSize& group = placed_.groups[flight.group];
   if (cuts()) {
     const int64_t own = group.elements / ranks_;
+    if (stays_as_it_is() && !summed_[flight.group]) {  // the whole gradient becomes the sum
+      summed_[flight.group] = 1;
+      full_[flight.group] = 0;
+      return;
+    }
     if (sent_size_ < 4 || input_.engine.deterministic) ledger_.spike(PlanTerm::kReduction, 4 * own);
     ledger_.drop(PlanTerm::kReduction, flight.bytes);
     if (!summed_[flight.group]) ledger_.hold(PlanTerm::kGradients, own * grad_size_);

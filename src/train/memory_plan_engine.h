@@ -38,6 +38,7 @@ class GradientWalk final {
   void wait_oldest();
   int64_t flight_bytes(const GroupSize& group) const;
   bool cuts() const;
+  bool stays_as_it_is() const;
 
   const PlanInput& input_;
   const PlacedModel& placed_;

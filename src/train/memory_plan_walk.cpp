@@ -34,6 +34,12 @@ ModelShape plain_copy(ModelShape model) {
   return model;
 }
 
+/// Of one element's moments, and of its master where that is not the parameter.
+int64_t state_bytes(const GroupSize& group, memory::OptimizerStates states) {
+  if (states == memory::OptimizerStates::kBf16) return 4;
+  return group.size < 4 ? 12 : 8;
+}
+
 bool trains(const UnitShape& unit) {
   return std::ranges::any_of(unit.parameters,
                              [](const ParameterShape& parameter) { return parameter.trainable; });
@@ -163,7 +169,7 @@ void PlanWalk::load() {
   for (const GroupSize& group : placed_.groups) {
     const int64_t updated = input_.engine.policy.opt_shard ? group.elements / ranks_ : group.elements;
     ledger_.hold(PlanTerm::kTrainable, group.sharded ? group.bytes() / ranks_ : group.bytes());
-    ledger_.hold(PlanTerm::kOptimizer, updated * (group.size < 4 ? 12 : 8));
+    ledger_.hold(PlanTerm::kOptimizer, updated * state_bytes(group, input_.engine.optimizer_states));
     // Each rank reads its own range of sharded parameters, or all of them to agree on rank 0's values.
     const bool own = group.sharded && input_.engine.initial_values == parallel::InitialValues::kOwn;
     const int64_t piece =

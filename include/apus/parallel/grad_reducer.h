@@ -66,6 +66,7 @@ class APUS_API GradReducer final {
   };
 
   void reduce(memory::ParamGroup& group);
+  bool stays_as_it_is(const memory::ParamGroup& group) const;
   Running start(memory::ParamGroup& group);
   Running scatter_into_shard(memory::ParamGroup& group, const at::Tensor& full);
   Running reduce_in_place(memory::ParamGroup& group, const at::Tensor& full);

@@ -45,7 +45,7 @@ APUS_API LoadedAdapter load_adapter(const std::string& folder, nn::CausalLm& mod
 /// Writes an adapter folder that PEFT 0.21 loads; creates the folder, replaces the two files in it.
 ///
 /// `tensors` are whole and under full names with the adapter name inside ("<path>.lora_A.<name>.weight"), as
-/// adapter_parameters() gives them, on the CPU, fp32 or bf16 (saved as they are). Called by one rank.
+/// adapter_parameters() gives them, on any device, fp32 or bf16 (saved as they are). Called by one rank.
 /// Each file appears whole and durable, or not at all.
 /// Throws:  ConfigError if the list is empty, a name is not of this adapter, an A lacks its B, a shape does
 /// not

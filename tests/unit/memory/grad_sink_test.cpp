@@ -88,6 +88,7 @@ TEST_F(GradSinkTest, AUseAfterItsGroupWasReducedIsABug) {
 
 TEST_F(GradSinkTest, AnOperationMayWriteAGradientItself) {
   sink_.expect(a_);
+  sink_.expect(b_);
   const std::optional<GradTarget> target = sink_.target(a_);
   ASSERT_TRUE(target);
   EXPECT_TRUE(target->is_fresh);

@@ -20,7 +20,7 @@ class GradReducerTest : public ::testing::Test {
     group_ = std::make_unique<memory::ParamGroup>(
         std::vector<memory::GroupParameter>{{"w", weight_}},
         memory::ParamGroupOptions{.rank = 0,
-                                  .world = 2,
+                                  .world = world_,
                                   .shard_optimizer = policy.opt_shard,
                                   .shard_gradients = policy.grad_shard || options.deterministic});
     reducer_ = std::make_unique<GradReducer>(std::vector<memory::ParamGroup*>{group_.get()}, policy,
@@ -34,6 +34,7 @@ class GradReducerTest : public ::testing::Test {
   }
   int64_t count(OpKind kind) const { return log_->count(kind); }
 
+  int world_ = 2;
   std::shared_ptr<comm::CommLog> log_ = comm::CommLog::create();
   std::unique_ptr<comm::Communicator> recorded_ =
       comm::make_recorded_communicator(comm::make_fake_communicator({.size = 2}), log_);
@@ -117,6 +118,34 @@ TEST_F(GradReducerTest, AParameterWithoutAGradientIsZerosInItsPlace) {
   reducer_->finish_micro_batch();
   EXPECT_EQ(count(OpKind::kReduceScatter), 1);
   EXPECT_EQ(group_->reduced_grad().abs().sum().item<double>(), 0.0);
+}
+
+TEST_F(GradReducerTest, OneRankSendsAndCopiesNothing) {
+  world_ = 1;
+  recorded_ = comm::make_recorded_communicator(comm::make_fake_communicator({}), log_);
+  for (const ShardPolicy& policy : {ShardPolicy(Ddp()), ShardPolicy(Zero2())}) {
+    build(policy);
+    micro_batch(1.0, MicroBatchPlace::kNotLast);
+    micro_batch(2.0, MicroBatchPlace::kLast);
+    EXPECT_TRUE(log_->records().empty()) << policy.name;
+    EXPECT_EQ(group_->reduced_grad().sum().item<double>(), 15.0) << policy.name;
+  }
+  build(Zero2(), {.reduce_dtype = at::kBFloat16});
+  micro_batch(1.0 + 1.0 / 1024, MicroBatchPlace::kLast);
+  EXPECT_EQ(group_->reduced_grad()[0].item<double>(), 1.0) << "rounded as if it had travelled";
+}
+
+TEST_F(GradReducerTest, AnOperationMayWriteWhileTheMicroBatchBeforeIsReduced) {
+  build(Zero2());
+  micro_batch(1.0, MicroBatchPlace::kNotLast);
+  ASSERT_EQ(group_->grad_state(), memory::GradState::kReducing);
+  // In the next forward, before begin_micro_batch: the head writes its gradient there.
+  reducer_->sink().expect(weight_);
+  reducer_->sink().target(weight_)->grad.fill_(2.0);
+  reducer_->begin_micro_batch(MicroBatchPlace::kLast);
+  reducer_->sink().add(weight_, {});
+  reducer_->finish_micro_batch();
+  EXPECT_EQ(group_->reduced_grad().sum().item<double>(), 15.0);
 }
 
 TEST_F(GradReducerTest, OtherDtypesAreRefused) {
