@@ -1,6 +1,9 @@
 #include "models/decoder_block.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
 
 #include "apus/ops/activation.h"
 #include "apus/ops/attention.h"
@@ -29,13 +32,16 @@ nn::LinearOptions mlp_options(const DecoderConfig& config, int64_t in, int64_t o
 
 DecoderAttention::DecoderAttention(const DecoderConfig& c, at::ScalarType dtype)
     : head_dim_(c.head_dim),
+      group_(c.num_attention_heads / c.num_key_value_heads),
       q_proj_(to_heads(c, c.num_attention_heads, dtype)),
       k_proj_(to_heads(c, c.num_key_value_heads, dtype)),
       v_proj_(to_heads(c, c.num_key_value_heads, dtype)),
       o_proj_({.in_features = c.num_attention_heads * c.head_dim,
                .out_features = c.hidden_size,
                .bias = c.o_bias,
-               .dtype = dtype}) {
+               .dtype = dtype}),
+      qkv_({&q_proj_, &k_proj_, &v_proj_}),
+      output_({&o_proj_}) {
   register_module("q_proj", q_proj_);
   register_module("k_proj", k_proj_);
   register_module("v_proj", v_proj_);
@@ -66,10 +72,30 @@ at::Tensor DecoderAttention::forward(const ops::Recomputed& x_TD, const nn::Pass
   return o_proj_.forward(y_TNH.flatten(1), context);
 }
 
+ops::Qkv DecoderAttention::turned_heads(const at::Tensor& qkv_TC, const nn::PassContext& context) const {
+  const int64_t kv_heads = qkv_TC.size(1) / head_dim_ / (group_ + 2);
+  ops::QkNorm norm;
+  if (q_norm_) norm = {q_norm_->weight(context), k_norm_->weight(context), q_norm_->eps()};
+  return ops::rotary_qkv(qkv_TC, {.heads = kv_heads * group_, .kv_heads = kv_heads, .head_dim = head_dim_},
+                         context.cos_TH, context.sin_TH, norm, qkv_.grad_room(context));
+}
+
+at::Tensor DecoderAttention::forward_fused(const at::Tensor& x_TD, const at::Tensor& residual_TD,
+                                           std::function<at::Tensor()> remake_x,
+                                           const nn::PassContext& context) const {
+  const ops::Qkv heads =
+      turned_heads(qkv_.forward(x_TD, context, {.remake_x = std::move(remake_x)}), context);
+  const at::Tensor y_TNH = ops::attention(heads.q_TNH, heads.k_TKH, heads.v_TKH, nn::attention_rows(context),
+                                          output_.input_room(context));
+  return output_.forward(y_TNH.flatten(1), context, {.residual_TO = residual_TD});
+}
+
 DecoderMlp::DecoderMlp(const DecoderConfig& c, at::ScalarType dtype)
     : gate_proj_(mlp_options(c, c.hidden_size, c.intermediate_size, dtype)),
       up_proj_(mlp_options(c, c.hidden_size, c.intermediate_size, dtype)),
-      down_proj_(mlp_options(c, c.intermediate_size, c.hidden_size, dtype)) {
+      down_proj_(mlp_options(c, c.intermediate_size, c.hidden_size, dtype)),
+      gate_up_({&gate_proj_, &up_proj_}, ops::JointLayout::kBeside),
+      down_({&down_proj_}) {
   register_module("gate_proj", gate_proj_);
   register_module("up_proj", up_proj_);
   register_module("down_proj", down_proj_);
@@ -88,6 +114,23 @@ at::Tensor DecoderMlp::forward(const ops::Recomputed& x_TD, const nn::PassContex
   return down_TD;
 }
 
+at::Tensor DecoderMlp::forward_fused(const at::Tensor& x_TD, const at::Tensor& residual_TD,
+                                     std::function<at::Tensor()> remake_x,
+                                     const nn::PassContext& context) const {
+  const at::Tensor gate_up_TG = gate_up_.forward(x_TD, context, {.remake_x = std::move(remake_x)});
+  const ops::RowRoom room = down_.input_room(context);
+  const at::Tensor act_TF =
+      ops::swiglu_packed(gate_up_TG, {.out = room, .grad = gate_up_.grad_room(context)});
+  nn::JointUse use{.residual_TO = residual_TD};
+  if (context.light_tape) {
+    use.remake_x = [gate_up = gate_up_TG.detach(), room] {
+      const at::NoGradGuard no_grad;
+      return ops::swiglu_packed(gate_up, {.out = room});
+    };
+  }
+  return down_.forward(act_TF, context, use);
+}
+
 DecoderBlock::DecoderBlock(const DecoderConfig& config, at::ScalarType dtype)
     : input_layernorm_(norm_options(config, dtype)),
       post_attention_layernorm_(norm_options(config, dtype)),
@@ -100,6 +143,7 @@ DecoderBlock::DecoderBlock(const DecoderConfig& config, at::ScalarType dtype)
 }
 
 at::Tensor DecoderBlock::forward(const at::Tensor& hidden_TD, const nn::PassContext& context) {
+  if (hidden_TD.is_cuda()) return forward_fused(hidden_TD, context);
   const at::Tensor attended_TD =
       self_attn_.forward(input_layernorm_.forward_light(hidden_TD, context), context);
   if (!context.light_tape) {
@@ -108,6 +152,35 @@ at::Tensor DecoderBlock::forward(const at::Tensor& hidden_TD, const nn::PassCont
   }
   const at::Tensor sum_TD = attended_TD + hidden_TD;
   return sum_TD + mlp_.forward(post_attention_layernorm_.forward_light(sum_TD, context), context);
+}
+
+at::Tensor DecoderBlock::forward_fused(const at::Tensor& hidden_TD, const nn::PassContext& context) {
+  // A norm's input gradient is the output gradient of the projection before it, which wants room there; the
+  // first block's goes to the embedding, which does not mind.
+  const auto norm = [&](const nn::RmsNorm& layer, const at::Tensor& x_TD, ops::RowRoom room,
+                        const nn::JointLinear& before) {
+    return layer.forward_residual(x_TD, context, {.normed = room, .grad = before.grad_room(context)});
+  };
+  const auto remake = [&](const nn::RmsNorm& layer, const at::Tensor& x_TD, ops::RowRoom room) {
+    return context.light_tape ? layer.remake(x_TD, context, room) : std::function<at::Tensor()>();
+  };
+  const ops::RowRoom qkv_room = self_attn_.qkv().input_room(context);
+  const ops::ResidualRmsNorm first = norm(input_layernorm_, hidden_TD, qkv_room, mlp_.down());
+  const at::Tensor sum_TD = self_attn_.forward_fused(first.normed, first.passed,
+                                                     remake(input_layernorm_, hidden_TD, qkv_room), context);
+  const ops::RowRoom mlp_room = mlp_.gate_up().input_room(context);
+  const ops::ResidualRmsNorm second = norm(post_attention_layernorm_, sum_TD, mlp_room, self_attn_.output());
+  return mlp_.forward_fused(second.normed, second.passed, remake(post_attention_layernorm_, sum_TD, mlp_room),
+                            context);
+}
+
+std::vector<nn::JointLinear*> DecoderBlock::joint_projections() {
+  return {&self_attn_.qkv(), &self_attn_.output(), &mlp_.gate_up(), &mlp_.down()};
+}
+
+void DecoderBlock::place(const nn::PlaceOptions& options) {
+  for (nn::JointLinear* joint : joint_projections()) joint->place(options);
+  nn::Block::place(options);
 }
 
 }  // namespace apus::models

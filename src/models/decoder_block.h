@@ -1,12 +1,16 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "apus/models/decoder_config.h"
 #include "apus/nn/causal_lm.h"
+#include "apus/nn/joint_linear.h"
 #include "apus/nn/linear.h"
 #include "apus/nn/rms_norm.h"
 #include "apus/ops/recomputed.h"
+#include "apus/ops/rotary.h"
 
 namespace apus::models {
 
@@ -19,11 +23,23 @@ class DecoderAttention final : public nn::Module {
   /// Shapes:  [T, D] -> [T, D]. Drops x once it has been used.
   at::Tensor forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const;
 
+  /// residual + forward(x), by fused operations; x in rows with qkv().input_room().
+  at::Tensor forward_fused(const at::Tensor& x_TD, const at::Tensor& residual_TD,
+                           std::function<at::Tensor()> remake_x, const nn::PassContext& context) const;
+
+  nn::JointLinear& qkv() { return qkv_; }
+  nn::JointLinear& output() { return output_; }
+
  private:
+  ops::Qkv turned_heads(const at::Tensor& qkv_TC, const nn::PassContext& context) const;
+
   int64_t head_dim_;
+  /// Query heads that share a key/value head.
+  int64_t group_;
   nn::Linear q_proj_, k_proj_, v_proj_, o_proj_;
   /// Null without qk_norm.
   std::unique_ptr<nn::RmsNorm> q_norm_, k_norm_;
+  nn::JointLinear qkv_, output_;
 };
 
 /// The gated feed-forward layer.
@@ -34,8 +50,16 @@ class DecoderMlp final : public nn::Module {
   /// Shapes:  [T, D] -> [T, D]. Drops x once it has been used.
   at::Tensor forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const;
 
+  /// residual + forward(x), by fused operations; x in rows with gate_up().input_room().
+  at::Tensor forward_fused(const at::Tensor& x_TD, const at::Tensor& residual_TD,
+                           std::function<at::Tensor()> remake_x, const nn::PassContext& context) const;
+
+  nn::JointLinear& gate_up() { return gate_up_; }
+  nn::JointLinear& down() { return down_; }
+
  private:
   nn::Linear gate_proj_, up_proj_, down_proj_;
+  nn::JointLinear gate_up_, down_;
 };
 
 /// One decoder layer: norm, attention, residual; norm, feed-forward, residual.
@@ -43,7 +67,18 @@ class DecoderBlock final : public nn::Block {
  public:
   DecoderBlock(const DecoderConfig& config, at::ScalarType dtype);
 
+  /// On a GPU forward_fused, elsewhere the layer operation by operation.
   at::Tensor forward(const at::Tensor& hidden_TD, const nn::PassContext& context) override;
+
+  /// The same by fused operations: q, k and v as one projection, gate and up as one, residuals added where
+  /// projections write, every maker of rows leaving room for the adapters of their reader. Its forms on the
+  /// CPU are compositions, so that it can be tested there.
+  at::Tensor forward_fused(const at::Tensor& hidden_TD, const nn::PassContext& context);
+
+  /// Projections that read one input get a home together on a GPU.
+  void place(const nn::PlaceOptions& options) override;
+  /// The projections that are computed as one.
+  std::vector<nn::JointLinear*> joint_projections();
 
  private:
   nn::RmsNorm input_layernorm_, post_attention_layernorm_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apus/base/error.h"
+#include "apus/memory/staged_copy.h"
 
 namespace apus::models {
 namespace {
@@ -62,7 +63,9 @@ Rope::Rope(const ops::RopeShape& shape, const ops::RopeScaling& scaling, RopeLen
 
 ops::RotaryTables Rope::tables(const nn::RowLayout& rows, at::Device device, at::ScalarType dtype) {
   const at::Tensor inv_freq = ops::depends_on_length(scaling_) ? frequencies(rows) : short_.inv_freq;
-  return ops::rotary_tables(rows.positions_T.to(device), inv_freq, short_.attention_factor, dtype);
+  // The host does not wait for these small copies.
+  return ops::rotary_tables(memory::staged_to(rows.positions_T, device, at::kLong),
+                            memory::staged_to(inv_freq, device, at::kFloat), short_.attention_factor, dtype);
 }
 
 at::Tensor Rope::frequencies(const nn::RowLayout& rows) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/memory/staged_copy.h"
 #include "apus/ops/joint_linear.h"
 
 namespace apus::nn {
@@ -104,15 +105,20 @@ void JointLinear::make_home(const PlaceOptions& options) {
                              .layout = layout_,
                              .dtype = options.frozen_dtype.value_or(*stored),
                              .device = options.device};
+  if (has_live_home() && home_->options().dtype == home.dtype && home_->options().rank >= home.rank &&
+      is_on(projections_[0]->weight(), home.device))
+    return;
   for (const Linear* projection : projections_) {
     home.out_features.push_back(projection->weight().size(0));
     home.bias = home.bias || projection->bias().defined();
   }
   home_ = std::make_shared<ops::JointHome>(home);
   const at::NoGradGuard no_grad;
-  const auto move_in = [](const at::Tensor& leaf, at::Tensor place) {
+  const auto move_in = [&](const at::Tensor& leaf, at::Tensor place) {
     if (!leaf.defined()) return;
-    place.copy_(leaf);
+    place.copy_(is_on(leaf, home.device)
+                    ? leaf
+                    : memory::staged_to(leaf.detach().contiguous(), home.device, home.dtype));
     leaf.set_data(place);
   };
   for (size_t part = 0; part < projections_.size(); ++part) {

@@ -2,7 +2,14 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "apus/memory/staged_copy.h"
+
 namespace apus::nn {
+
+bool is_on(const at::Tensor& tensor, at::Device device) {
+  const at::Device own = tensor.device();
+  return own.type() == device.type() && (!device.has_index() || own.index() == device.index());
+}
 
 void place_frozen(const std::vector<NamedParameter>& parameters, const PlaceOptions& options) {
   const at::NoGradGuard no_grad;
@@ -11,8 +18,8 @@ void place_frozen(const std::vector<NamedParameter>& parameters, const PlaceOpti
     if (tensor.requires_grad()) continue;
     const bool rounds = options.frozen_dtype && tensor.is_floating_point();
     const at::ScalarType dtype = rounds ? *options.frozen_dtype : tensor.scalar_type();
-    if (tensor.device() == options.device && tensor.scalar_type() == dtype) continue;
-    tensor.set_data(tensor.detach().to(options.device, dtype));
+    if (is_on(tensor, options.device) && tensor.scalar_type() == dtype) continue;
+    tensor.set_data(memory::staged_to(tensor.detach().contiguous(), options.device, dtype));
   }
 }
 

@@ -50,7 +50,7 @@ void check(const Gemm& g) {
 void gemm(const Gemm& product) {
   check(product);
   if (product.d.numel() == 0) return;
-  if (product.d.is_cuda() && cuda::gemm(product)) return;
+  if (product.d.is_cuda() && cuda::lt_gemm(product)) return;
   gemm_twin(product);
 }
 
@@ -62,7 +62,8 @@ void gemm_twin(const Gemm& g) {
   if (g.alpha != 1.0 || g.beta != 0.0 || g.bias_N.defined()) result = result.to(at::kFloat) * g.alpha;
   if (g.beta != 0.0) result = result + (g.c.defined() ? g.c : g.d).to(at::kFloat) * g.beta;
   if (g.bias_N.defined()) result = result + g.bias_N.to(at::kFloat);
-  at::Tensor d = g.d;
+  // To the tape, which may have saved D's neighbours in memory, this is no change of D.
+  at::Tensor d = g.d.variable_data();
   d.copy_(result);
 }
 

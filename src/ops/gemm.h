@@ -53,7 +53,7 @@ void gemm_twin(const Gemm& product);
 namespace cuda {
 
 /// False, and nothing done, where cuBLASLt does not take the operands. These fit, and D is not empty.
-bool gemm(const Gemm& product);
+bool lt_gemm(const Gemm& product);
 
 }  // namespace cuda
 }  // namespace apus::ops

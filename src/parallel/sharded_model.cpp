@@ -23,11 +23,20 @@ std::vector<Recompute> choose_recompute(size_t blocks, const ShardedModelOptions
   return chosen;
 }
 
+/// Frozen parameters that every rank holds whole go to a GPU as the model wants to read them there.
+nn::CausalLm& placed(nn::CausalLm& model, const ShardedModelOptions& options) {
+  const bool shards = options.frozen == Placement::kSharded ||
+                      (options.frozen == Placement::kByPolicy && options.policy.param_shard);
+  if (options.device && options.device->is_cuda() && !shards)
+    model.place({.device = *options.device, .frozen_dtype = options.frozen_dtype});
+  return model;
+}
+
 }  // namespace
 
 ShardedModel::ShardedModel(nn::CausalLm& model, const DataParallel& ranks, const ShardedModelOptions& options)
     : model_(model),
-      units_(model_units(model), ranks, options),
+      units_(model_units(placed(model, options)), ranks, options),
       blocks_(model.blocks()),
       recompute_(choose_recompute(blocks_.size(), options)) {}
 

@@ -11,6 +11,7 @@
 
 #include "apus/base/error.h"
 #include "apus/memory/staged_copy.h"
+#include "apus/nn/placement.h"
 #include "parallel/plan_hash.h"
 
 namespace apus::parallel {
@@ -43,7 +44,7 @@ void round_leaves(const std::vector<memory::GroupParameter>& parameters, const S
     const bool rounds = options.frozen_dtype && leaf.is_floating_point();
     const at::ScalarType dtype = rounds ? *options.frozen_dtype : leaf.scalar_type();
     const at::Device device = options.device.value_or(leaf.device());
-    if (leaf.device() != device || leaf.scalar_type() != dtype)
+    if (!nn::is_on(leaf, device) || leaf.scalar_type() != dtype)
       leaf.set_data(memory::staged_to(leaf, device, dtype));
   }
 }

@@ -21,6 +21,9 @@ struct APUS_API PlaceOptions {
   std::optional<int64_t> room_rank = {};
 };
 
+/// Whether a tensor lies on a device; one without an index is any of its kind.
+APUS_API bool is_on(const at::Tensor& tensor, at::Device device);
+
 /// Gives every parameter that requires no gradient its place (set_data: the leaf objects stay); trainable
 /// ones keep theirs, which the engine's groups decide. Stream:      the current stream. Memory:      one
 /// parameter exists twice at a time.

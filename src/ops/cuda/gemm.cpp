@@ -239,7 +239,7 @@ bool takes(const Gemm& g) {
 
 }  // namespace
 
-bool cuda::gemm(const Gemm& g) {
+bool cuda::lt_gemm(const Gemm& g) {
   if (!takes(g)) return false;
   const c10::cuda::CUDAGuard guard(g.d.device());
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();

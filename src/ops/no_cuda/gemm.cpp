@@ -4,7 +4,7 @@
 
 namespace apus::ops {
 
-bool cuda::gemm(const Gemm& /*product*/) {
+bool cuda::lt_gemm(const Gemm& /*product*/) {
   throw NotSupported(
       "a matrix product on a GPU: this apus was built without CUDA; configure with -DAPUS_CUDA=ON");
 }

@@ -115,5 +115,61 @@ TEST(DecoderBlock, ALightTapeGivesTheSameBits) {
   }
 }
 
+TEST(DecoderBlock, FusedOperationsAreTheSameLayer) {
+  for (const DecoderConfig& config : configs()) {
+    SCOPED_TRACE(config.model_type);
+    DecoderBlock block(config, at::kFloat);
+    std::map<std::string, at::Tensor> parameters, wanted;
+    fill(block, parameters);
+    nn::PassContext context = two_sequences();
+    at::Tensor output, hidden_grad;
+    for (const bool fused : {false, true}) {
+      context.light_tape = fused;
+      const at::Tensor hidden = random_leaf({7, 32}, 1);
+      const at::Tensor y = fused ? block.forward_fused(hidden, context) : block.forward(hidden, context);
+      (y * random_tensor({7, 32}, 2)).sum().backward();
+      if (fused) {
+        expect_close(y, output, {.absolute = 1e-5, .relative = 1e-5});
+        expect_close(hidden.grad(), hidden_grad, {.absolute = 1e-4, .relative = 1e-4});
+      }
+      output = y.detach();
+      hidden_grad = hidden.grad();
+      for (const auto& [name, tensor] : parameters) {
+        if (fused) expect_close(tensor.grad(), wanted[name], {.absolute = 1e-4, .relative = 1e-4}, name);
+        wanted[name] = tensor.grad().clone();
+        tensor.mutable_grad().reset();
+      }
+    }
+  }
+}
+
+TEST(DecoderBlock, PlacingOnTheCpuRoundsAndLaysNothingTogether) {
+  DecoderBlock block(decoder_defaults("qwen2"), at::kFloat);
+  std::map<std::string, at::Tensor> parameters;
+  fill(block, parameters);
+  for (const auto& [name, tensor] : parameters) tensor.set_requires_grad(false);
+  block.place({.frozen_dtype = at::kBFloat16});
+  for (const auto& [name, tensor] : parameters) {
+    EXPECT_EQ(tensor.scalar_type(), at::kBFloat16) << name;
+    EXPECT_TRUE(tensor.is_contiguous()) << name;
+  }
+  for (const nn::JointLinear* joint : block.joint_projections()) EXPECT_FALSE(joint->home());
+}
+
+TEST(DecoderBlock, HomesOfItsProjectionsChangeNoNumber) {
+  for (const DecoderConfig& config : configs()) {
+    SCOPED_TRACE(config.model_type);
+    DecoderBlock block(config, at::kFloat);
+    std::map<std::string, at::Tensor> parameters;
+    fill(block, parameters);
+    for (const auto& [name, tensor] : parameters) tensor.set_requires_grad(false);
+    const nn::PassContext context = two_sequences();
+    const at::Tensor hidden = random_tensor({7, 32}, 1), before = block.forward(hidden, context);
+    for (nn::JointLinear* joint : block.joint_projections()) joint->make_home({.room_rank = 8});
+    expect_close(block.forward(hidden, context), before, {.absolute = 1e-5});
+    expect_close(block.forward_fused(hidden, context), before, {.absolute = 1e-5, .relative = 1e-5});
+  }
+}
+
 }  // namespace
 }  // namespace apus::models
