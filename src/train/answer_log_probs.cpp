@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "apus/data/device_copy.h"
+#include "apus/memory/staged_copy.h"
 #include "apus/nn/dropout_rows.h"
 #include "apus/ops/segment_sum.h"
 #include "apus/ops/select_rows.h"
@@ -34,7 +34,7 @@ AnswerLogProbs answer_log_probs(parallel::ShardedModel& model, const data::Batch
   const at::Tensor log_probs_M = model.token_log_probs(hidden_MD, placed.targets_M, context);
   const at::Tensor plain = sums_of(placed, log_probs_M);
   if (!pass.token_weights_M.defined()) return {plain, plain};
-  const at::Tensor weights_M = data::copy_ahead(pass.token_weights_M, log_probs_M.device());
+  const at::Tensor weights_M = memory::staged_to(pass.token_weights_M, log_probs_M.device(), at::kFloat);
   return {sums_of(placed, log_probs_M.mul(weights_M)), plain};
 }
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "apus/base/error.h"
-#include "apus/data/device_copy.h"
+#include "apus/memory/staged_copy.h"
 #include "apus/train/answer_log_probs.h"
 #include "train/on_device.h"
 
@@ -19,7 +19,7 @@ namespace {
 /// The halves of a micro-batch side by side.
 PairLogProbs pairs_of(const data::Batch& batch, const at::Tensor& policy, const at::Tensor& reference) {
   const int64_t count = std::max<int64_t>(batch.pairs, 1);
-  const at::Tensor tokens = data::copy_ahead(answer_tokens(batch), policy.device());
+  const at::Tensor tokens = memory::staged_to(answer_tokens(batch), policy.device(), at::kFloat);
   return {.policy_chosen = policy.slice(0, 0, count),
           .policy_rejected = policy.slice(0, count),
           .reference_chosen = reference.slice(0, 0, count),
@@ -110,8 +110,9 @@ double DpoObjective::running_mean(parallel::ShardedModel& model, const PairLogPr
 ObjectiveResult DpoObjective::run(parallel::ShardedModel& model, const data::Batch& given) const {
   const data::Batch batch = on_device(model, given);
   const at::Tensor token_weights =
-      options_.ld_alpha ? data::copy_ahead(length_weights(batch, *options_.ld_alpha), device_of(model))
-                        : at::Tensor();
+      options_.ld_alpha
+          ? memory::staged_to(length_weights(batch, *options_.ld_alpha), device_of(model), at::kFloat)
+          : at::Tensor();
   const at::Tensor reference = reference_log_probs(options_.reference, model, batch, token_weights);
   AnswerPass pass{.adapters = options_.policy_adapters, .token_weights_M = token_weights};
   if (at::GradMode::is_enabled()) pass.dropout_seed = options_.dropout_seed;

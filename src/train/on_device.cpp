@@ -3,7 +3,9 @@
 namespace apus::train {
 
 at::Device device_of(parallel::ShardedModel& model) {
-  return model.model().embed_parameters().at(0).tensor.device();
+  if (!model.groups().empty()) return model.groups().front()->own_params().device();
+  const auto parameters = model.model().embed_parameters();  // of a reference, which trains nothing
+  return parameters.empty() ? at::Device(at::kCPU) : parameters.front().tensor.device();
 }
 
 data::Batch on_device(parallel::ShardedModel& model, const data::Batch& batch) {

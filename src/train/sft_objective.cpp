@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "apus/base/error.h"
-#include "apus/data/device_copy.h"
+#include "apus/memory/staged_copy.h"
 #include "apus/nn/dropout_rows.h"
 #include "apus/ops/segment_sum.h"
 #include "apus/ops/select_rows.h"
@@ -98,7 +98,8 @@ at::Tensor SftObjective::channel_sums(const data::Batch& batch, const at::Tensor
   const at::Tensor index_M = at::empty({static_cast<int64_t>(channels.size())}, at::kLong);
   std::ranges::copy(channels, index_M.mutable_data_ptr<int64_t>());
   const at::Tensor losses = losses_M.detach().to(at::kDouble);
-  return ops::segment_sum(losses, data::copy_ahead(index_M, losses.device()), count + 1).slice(0, 0, count);
+  return ops::segment_sum(losses, memory::staged_to(index_M, losses.device(), at::kLong), count + 1)
+      .slice(0, 0, count);
 }
 
 ObjectiveResult SftObjective::run(parallel::ShardedModel& model, const data::Batch& batch) const {

@@ -7,7 +7,6 @@
 
 #include "apus/base/error.h"
 #include "apus/data/collator.h"
-#include "apus/data/device_copy.h"
 #include "tests/support/tensor_checks.h"
 
 namespace apus::data {
@@ -77,14 +76,6 @@ TEST_F(BatchOnGpu, EmptyBatchesGoToo) {
   EXPECT_EQ(placed.target_count(), 0);
   EXPECT_TRUE(placed.target_rows_M.is_cuda());
   EXPECT_TRUE(placed.tokens_T.cpu().equal(batch.tokens_T));
-}
-
-TEST_F(BatchOnGpu, SingleTensorsAreCopiedAhead) {
-  const at::Tensor values = testing::random_tensor({1000}, 2);
-  const at::Tensor copy = copy_ahead(values, at::kCUDA);
-  EXPECT_TRUE(copy.cpu().equal(values));
-  EXPECT_TRUE(copy_ahead(copy, at::kCUDA).is_same(copy));
-  EXPECT_TRUE(copy_ahead(copy, at::kCPU).equal(values));
 }
 
 }  // namespace
