@@ -170,13 +170,13 @@ void Trainer::run_one(Run& run) {
   }
   queue_step(batches.micro_batches, run.schedule->lr(step - 1), header, [&] { settle_in(run); });
   queued_->cursor = run.loader->cursor();
-  if (must_settle(run, step, header.stop)) settle_in(run);
+  if (must_settle(run, step, header)) settle_in(run);
 }
 
 /// Whether something follows on this step that needs its figures, or the weights that it leaves.
-bool Trainer::must_settle(const Run& run, int64_t step, bool stops) const {
+bool Trainer::must_settle(const Run& run, int64_t step, const Exchange& header) const {
   const auto due = [step](int64_t steps) { return steps > 0 && step % steps == 0; };
-  if (!device_of(model_).is_cuda() || stops || step == run.state.max_steps) return true;
+  if (!device_of(model_).is_cuda() || header.stop || step == run.state.max_steps) return true;
   return objective_->memory() || due(options_.save_steps) || (run.held_out && due(options_.eval_steps));
 }
 
@@ -184,14 +184,13 @@ bool Trainer::must_settle(const Run& run, int64_t step, bool stops) const {
 void Trainer::settle_in(Run& run) {
   if (!queued_) return;
   run.cursor = queued_->cursor;
-  const bool stops = queued_->header.stop;
-  finish_step(run, *settle(), stops);
+  finish_step(run, *settle());
 }
 
-void Trainer::finish_step(Run& run, const StepReport& report, bool stops) {
+void Trainer::finish_step(Run& run, const StepReport& report) {
   const bool is_best = count_step(run, report);
   const bool last = run.state.global_step == run.state.max_steps;
-  run.stopped = stops;
+  run.stopped = report.stop_requested;
   const bool due = options_.save_steps > 0 && run.state.global_step % options_.save_steps == 0;
   if (due || last || run.stopped || run.gave_up || (options_.save_best && is_best)) save(run);
 }

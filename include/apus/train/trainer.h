@@ -272,9 +272,9 @@ class APUS_API Trainer final {
                              std::shared_ptr<const data::Dataset> held_out, TrainerState state);
   RunSummary summary_of(const Run& run) const;
   void run_one(Run& run);
-  bool must_settle(const Run& run, int64_t step, bool stops) const;
+  bool must_settle(const Run& run, int64_t step, const Exchange& header) const;
   void settle_in(Run& run);
-  void finish_step(Run& run, const StepReport& report, bool stops);
+  void finish_step(Run& run, const StepReport& report);
   bool count_step(Run& run, const StepReport& report);
   int64_t memory_bytes();
   void log_step(Run& run, const StepReport& report);

@@ -4,6 +4,8 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "apus/base/error.h"
 #include "apus/comm/fake_communicator.h"
 
@@ -40,6 +42,28 @@ TEST(StepSums, KeepsNoTape) {
   StepSums sums(0);
   sums.add({weight.mul(2)}, {});
   EXPECT_EQ(sums.read().losses, Numbers{6.0});
+}
+
+TEST(StepSums, SendsAllAlongWithOneNumberMore) {
+  StepSums sums(2);
+  sums.add({scalar(1.5F), scalar(2.5F)}, at::tensor({1.0, 2.0}, at::kDouble));
+  const StepValues values = sums.send(at::full({1}, 7.0, at::kDouble)).read();
+  EXPECT_EQ(values.losses, (Numbers{1.5, 2.5}));
+  EXPECT_EQ(values.metric_sums, (Numbers{1.0, 2.0}));
+  EXPECT_EQ(values.extra, 7.0);
+  StepSums bare(2);
+  bare.add({scalar(1.5F)}, {});
+  const StepValues few = bare.send(at::full({1}, 7.0, at::kDouble)).read();
+  EXPECT_EQ(few.metric_sums, (Numbers{0.0, 0.0}));
+  EXPECT_EQ(few.extra, 7.0);
+}
+
+TEST(StepSums, FindsALossThatIsNoNumber) {
+  StepSums sums(0);
+  sums.add({scalar(1.0F), at::Tensor()}, {});
+  EXPECT_EQ(sums.found_inf().item<float>(), 0.0F);
+  sums.add({scalar(INFINITY)}, {});
+  EXPECT_EQ(sums.found_inf().item<float>(), 1.0F);
 }
 
 TEST(StepSums, EachPartOfTheLossHasItsDivisor) {

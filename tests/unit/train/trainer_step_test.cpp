@@ -56,6 +56,30 @@ TEST(TrainerStep, RowsOfNoFileAreNamedByTheirNumberAndManyAreCounted) {
       << message;
 }
 
+TEST(TrainerStep, StepsAheadReportTheStepBefore) {
+  const auto rows = tiny_rows(Job::kFullSft, 9);
+  const auto batches = [&](int64_t first) {
+    return std::vector<data::Batch>{rows->collate(std::vector<int64_t>{first, first + 1}, {}),
+                                    rows->collate(std::vector<int64_t>{first + 2}, {})};
+  };
+  SftBench plain({}), ahead({});
+  auto wanted = plain.trainer(), found = ahead.trainer();
+  EXPECT_FALSE(found.settle().has_value());
+  train::StepReport before;
+  for (int64_t step = 0; step < 3; ++step) {
+    const auto late = found.step_ahead(batches(3 * step), 1e-3);
+    ASSERT_EQ(late.has_value(), step > 0);
+    EXPECT_EQ(late ? late->loss : before.loss, before.loss);
+    before = wanted.step(batches(3 * step), 1e-3);
+  }
+  const auto last = found.settle();
+  ASSERT_TRUE(last.has_value());
+  EXPECT_EQ(last->step, 3);
+  EXPECT_EQ(last->loss, before.loss);
+  EXPECT_EQ(last->grad_norm, before.grad_norm);
+  EXPECT_FALSE(found.settle().has_value());
+}
+
 /// A loss of 0 whose gradient is no number.
 class WrongGradient final : public train::Objective {
  public:
