@@ -1,8 +1,10 @@
 #include "ops/gemm.h"
 
 #include <ATen/Context.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAFunctions.h>
 
@@ -30,7 +32,9 @@ class GemmOnGpu : public ::testing::Test {
 /// A random matrix in rows that are `spare` elements apart.
 at::Tensor matrix(int64_t rows, int64_t columns, int64_t spare, uint64_t seed, at::ScalarType dtype) {
   const at::Tensor wide = at::full({rows, columns + spare}, kNaN, at::TensorOptions(at::kCUDA).dtype(dtype));
-  wide.narrow(1, 0, columns).copy_(random_tensor({rows, columns}, seed));
+  at::Generator generator = at::cuda::detail::createCUDAGenerator();
+  generator.set_current_seed(seed);
+  wide.narrow(1, 0, columns).copy_(at::randn({rows, columns}, generator, at::TensorOptions(at::kCUDA)));
   return wide.narrow(1, 0, columns);
 }
 
