@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <string>
@@ -86,7 +87,8 @@ inline double rms(const at::Tensor& x) {
 }
 
 /// Expects found to err from `exact` by at most 1.5 times as much as `plain`, the twin in the same dtype,
-/// does; fp32: by 1e-5 of exact's size. NaN never passes.
+/// does, and by one rounding more where there are too few elements for a mean; fp32: by 1e-5 of exact's size.
+/// NaN never passes.
 inline void expect_as_good(const at::Tensor& found, const at::Tensor& plain, const at::Tensor& exact,
                            const std::string& what) {
   ASSERT_EQ(found.defined(), plain.defined()) << what;
@@ -94,9 +96,11 @@ inline void expect_as_good(const at::Tensor& found, const at::Tensor& plain, con
   ASSERT_EQ(found.sizes(), exact.sizes()) << what;
   EXPECT_EQ(found.scalar_type(), plain.scalar_type()) << what;
   const double size = rms(exact), error = rms(found.to(at::kDouble) - exact.to(at::kDouble));
-  const double allowed = found.scalar_type() == at::kFloat
-                             ? 1e-5 * size + 1e-9
-                             : 1.5 * rms(plain.to(at::kDouble) - exact.to(at::kDouble)) + 1e-5 * size + 1e-9;
+  double allowed = 1e-5 * size + 1e-9;
+  if (found.scalar_type() != at::kFloat) {
+    allowed += 1.5 * rms(plain.to(at::kDouble) - exact.to(at::kDouble));
+    if (found.numel() < 1024) allowed += size / 512;
+  }
   EXPECT_LE(error, allowed) << what << ": rms of the exact result " << size;
   EXPECT_FALSE(std::isnan(error)) << what;
 }
