@@ -147,12 +147,12 @@ constexpr std::array kEntries = std::to_array<SupportEntry>({
      "fp32 or bf16; a base of another dtype than `--torch_dtype` is not built"},
 
     {"optimizer", "AdamW", kYes, "one pass over flat fp32 states"},
-    {"optimizer", "adamw_bf16", kNotYet, ""},
+    {"optimizer", "adamw_bf16", kYes, "moments and masters in bf16, stochastic rounding"},
     {"optimizer", "schedules of transformers", kYes,
      "constant, linear, cosine and their variants, inverse_sqrt, polynomial, warmup_stable_decay"},
 
     {"device", "CPU", kYes, "x86-64; ranks talk through Gloo"},
-    {"device", "NVIDIA GPU", kNotYet, ""},
+    {"device", "NVIDIA GPU", kYes, "compute capability 8.0 or later; in a build with CUDA"},
 
     {"launch", "NPROC_PER_NODE, `apus launch`", kYes, "one machine or several"},
     {"launch", "torchrun, Slurm, Open MPI, PMI", kYes, "by their variables"},

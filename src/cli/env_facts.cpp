@@ -69,12 +69,24 @@ std::optional<int64_t> meminfo_bytes(std::string_view meminfo, std::string_view 
   return std::nullopt;
 }
 
+LibraryVersions library_versions(const std::vector<LoadedLibrary>& libraries) {
+  LibraryVersions versions;
+  for (const LoadedLibrary& library : libraries) {
+    if (library.name == "libtorch") versions.libtorch = library.built;
+    if (library.name == "cuDNN") versions.cudnn = library.built;
+    if (library.name == "NCCL") versions.nccl = library.built;
+  }
+  return versions;
+}
+
 EnvFacts read_env_facts(const Environment& environment) {
   EnvFacts facts;
   facts.environment = environment;
-  facts.survey = survey_gpus(environment);
+  facts.requirement = device_requirement();
+  facts.survey = survey_gpus(environment, SystemGpuProbe(), facts.requirement);
   facts.gpus = list_gpus(facts.survey);
-  facts.versions = library_versions();
+  facts.libraries = loaded_libraries();
+  facts.versions = library_versions(facts.libraries);
   facts.usable_cpus = launch::usable_cpus();
   facts.online_cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   const std::string meminfo = text_of("/proc/meminfo");

@@ -8,6 +8,7 @@
 
 #include "apus/base/device.h"
 #include "apus/base/env.h"
+#include "cli/loaded_libraries.h"
 
 namespace apus::cli {
 
@@ -15,7 +16,12 @@ namespace apus::cli {
 struct GpuFacts {
   std::string name;
   int64_t memory_bytes = 0;
+  /// 10 x major + minor of its compute capability; 0: unknown.
+  int capability = 0;
 };
+
+/// Least compute capability that training takes, as GpuFacts has it.
+inline constexpr int kLeastCapability = 80;
 
 /// The GPUs that this process sees, and which pairs reach each other's memory.
 struct GpuList {
@@ -43,6 +49,8 @@ struct EnvFacts {
   DeviceRequirement requirement = {};
   GpuList gpus = {};
   LibraryVersions versions = {};
+  /// As they were found at run time.
+  std::vector<LoadedLibrary> libraries = {};
   /// That this process may use, and that the machine has.
   int usable_cpus = 1;
   int online_cpus = 1;
@@ -64,7 +72,7 @@ EnvFacts read_env_facts(const Environment& environment);
 GpuList list_gpus(const DeviceSurvey& survey);
 
 /// The versions this was compiled with.
-LibraryVersions library_versions();
+LibraryVersions library_versions(const std::vector<LoadedLibrary>& libraries);
 
 /// "MemTotal" or another field of /proc/meminfo's text, in bytes.
 std::optional<int64_t> meminfo_bytes(std::string_view meminfo, std::string_view field);

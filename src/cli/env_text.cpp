@@ -53,7 +53,11 @@ std::string build_text(const EnvFacts& facts) {
   text += line("built with",
                "libtorch " + versions.libtorch + part("cuDNN", versions.cudnn) + part("NCCL", versions.nccl));
   if (versions.nccl.empty()) text += line("", "trains on the CPU; ranks talk through Gloo");
-  return text;
+  for (const LoadedLibrary& library : facts.libraries) {
+    if (!versions.nccl.empty() && library.name != "libtorch")
+      text += line("", detail::concat(library.name, " ", library.loaded, " from ", library.path));
+  }
+  return text + warning(library_fault(facts.libraries));
 }
 
 std::string driver_text(const EnvFacts& facts) {
@@ -91,6 +95,13 @@ std::string peer_text(const GpuList& list) {
              "machine or IOMMU/ACS settings often forbid it");
 }
 
+/// Nothing for what can train, or is not known.
+std::string capability_text(const GpuFacts& gpu) {
+  if (gpu.capability == 0 || gpu.capability >= kLeastCapability) return "";
+  return detail::concat(", compute capability ", gpu.capability / 10, ".", gpu.capability % 10,
+                        ": training needs 8.0 or later");
+}
+
 std::string gpu_text(const EnvFacts& facts) {
   const DeviceSurvey& survey = facts.survey;
   if (!survey.usable()) {
@@ -101,7 +112,8 @@ std::string gpu_text(const EnvFacts& facts) {
   std::string text = line("GPUs", std::to_string(survey.count));
   for (size_t i = 0; i < facts.gpus.gpus.size(); ++i) {
     const GpuFacts& gpu = facts.gpus.gpus[i];
-    text += line("", detail::concat(i, ": ", gpu.name, ", ", size_text(gpu.memory_bytes)));
+    text +=
+        line("", detail::concat(i, ": ", gpu.name, ", ", size_text(gpu.memory_bytes), capability_text(gpu)));
   }
   if (survey.count > 1) {
     text += line(

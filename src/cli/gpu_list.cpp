@@ -14,8 +14,9 @@ struct Driver {
   int (*name)(char*, int, int) = nullptr;
   int (*memory)(size_t*, int) = nullptr;
   int (*peer)(int*, int, int) = nullptr;
+  int (*attribute)(int*, int, int) = nullptr;
 
-  bool whole() const { return init && get && name && memory && peer; }
+  bool whole() const { return init && get && name && memory && peer && attribute; }
 };
 
 template <typename Function>
@@ -32,8 +33,13 @@ Driver load_driver() {
   find(library, "cuDeviceGetName", driver.name);
   find(library, "cuDeviceTotalMem_v2", driver.memory);
   find(library, "cuDeviceCanAccessPeer", driver.peer);
+  find(library, "cuDeviceGetAttribute", driver.attribute);
   return driver;
 }
+
+// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
+constexpr int kCapabilityMajor = 75;
+constexpr int kCapabilityMinor = 76;
 
 GpuFacts describe(const Driver& driver, int device) {
   GpuFacts facts;
@@ -41,6 +47,10 @@ GpuFacts describe(const Driver& driver, int device) {
   if (driver.name(name.data(), static_cast<int>(name.size()) - 1, device) == 0) facts.name = name.data();
   size_t bytes = 0;
   if (driver.memory(&bytes, device) == 0) facts.memory_bytes = static_cast<int64_t>(bytes);
+  int major = 0, minor = 0;
+  const bool known = driver.attribute(&major, kCapabilityMajor, device) == 0 &&
+                     driver.attribute(&minor, kCapabilityMinor, device) == 0;
+  if (known) facts.capability = 10 * major + minor;
   return facts;
 }
 

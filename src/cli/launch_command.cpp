@@ -83,7 +83,8 @@ int run_launch(const Call& call) {
   require_training(inner.arguments.front());
   launch::LaunchOptions options = launch_options(values, call.environment);
   launch::check_counts(options);
-  check_training(inner, options.nnodes * options.nproc_per_node);
+  check_training(inner,
+                 {.world = options.nnodes * options.nproc_per_node, .local_world = options.nproc_per_node});
   options.arguments = inner.arguments;
   return spawn_ranks(std::move(options));
 }

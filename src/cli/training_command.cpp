@@ -103,7 +103,7 @@ void note_evaluation(const FlagValues& values, TrainingCommand& command) {
 void check_packing(const FlagValues& values, const FlagTable& table, const train::JobOptions& job) {
   const FlagValue* given = values.find("padding_free");
   const bool switched_off =
-      given != nullptr && !says_default(*table.find("padding_free"), *given) && !job.padding_free;
+      given != nullptr && !says_default(*table.find("padding_free"), *given) && job.padding_free == false;
   APUS_CHECK(!job.packing || !switched_off, ConfigError,
              "--packing true and --padding_free false contradict each other: rows of a pack lie end to end, "
              "without padding; leave one of them out");
@@ -172,23 +172,6 @@ TrainingCommand parse_training_command(const std::vector<std::string>& arguments
   TrainingCommand command = read_training_command(values, table);
   settle_task(command, values, table, task);
   return command;
-}
-
-std::string choose_device(const TrainingCommand& command, const DeviceSurvey& survey) {
-  if (command.ddp_backend == "gloo") return "Training on the CPU: --ddp_backend gloo";
-  if (survey.state == GpuState::kUsable) {
-    throw NotSupported(
-        detail::concat("this machine has ", survey.count,
-                       " usable GPU(s), and training on GPUs is not "
-                       "supported yet; set CUDA_VISIBLE_DEVICES= (empty) or give --ddp_backend gloo to "
-                       "train on the CPU"));
-  }
-  APUS_CHECK(
-      survey.state != GpuState::kUnusable, ConfigError, survey.reason,
-      "; to train on the CPU all the same, set CUDA_VISIBLE_DEVICES= (empty) or give --ddp_backend gloo");
-  APUS_CHECK(command.ddp_backend != "nccl", ConfigError, "--ddp_backend nccl needs a GPU: ", survey.reason,
-             "; give --ddp_backend gloo to train on the CPU");
-  return "Training on the CPU: " + survey.reason;
 }
 
 void check_world(const TrainingCommand& command, int world) {

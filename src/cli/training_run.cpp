@@ -10,6 +10,7 @@
 #include "apus/comm/gloo_communicator.h"
 #include "apus/comm/launch_environment.h"
 #include "apus/launch/rank_error.h"
+#include "cli/choose_device.h"
 #include "cli/compute_threads.h"
 #include "cli/error_text.h"
 #include "cli/job_task.h"
@@ -70,18 +71,29 @@ class RankRun final {
     TrainingCommand command = read_command(call_);
     check_world(command, launch_.world_size);
     settle_model(command.job, launch_.world_size, call_.environment);
-    const std::string device = choose_device(command, survey_gpus(call_.environment));
+    DeviceFacts facts = read_device_facts(call_.environment);
+    facts.local_rank = launch_.local_rank;
+    facts.local_world_size = launch_.local_world_size;
+    device_ = choose_device(command, facts);
     set_compute_threads(compute_threads(call_.environment, launch_.local_world_size));
     if (launch_.rank != 0) return command;
     if (call_.arguments.front() == "train")
       console_->info("By its columns, the data is for " + command.job.task);
-    console_->info(device);
+    console_->info(device_.sentence);
     for (const std::string& note : command.notes) console_->info(note);
-    for (const std::string& warning : command.warnings) console_->warning(warning);
+    for (const auto* warnings : {&device_.warnings, &command.warnings}) {
+      for (const std::string& warning : *warnings) console_->warning(warning);
+    }
     return command;
   }
 
   train::JobSummary train(const TrainingCommand& command, const SignalFlags& signals) {
+    if (device_.gpu && launch_.distributed()) {
+      throw NotSupported(
+          "several ranks on GPUs wait for NcclCommunicator; train on one GPU, or with --ddp_backend gloo on "
+          "the "
+          "CPU");
+    }
     const std::chrono::seconds timeout(command.job.ddp_timeout);
     const std::shared_ptr<comm::Store> store = comm::rendezvous(launch_, {.timeout = timeout});
     const std::shared_ptr<comm::Communicator> world =
@@ -92,6 +104,7 @@ class RankRun final {
                                                .logger = console_});
     return train::run_job(command.job, {.world = world,
                                         .launch = launch_,
+                                        .gpu = device_.gpu,
                                         .logger = console_,
                                         .clock = &clock_,
                                         .cache_folder = cache_directory(call_.environment),
@@ -155,6 +168,7 @@ class RankRun final {
   comm::LaunchEnvironment launch_;
   SystemClock clock_;
   std::shared_ptr<RunConsole> console_;
+  DeviceChoice device_;
   std::optional<Clock::Duration> first_step_at_;
   int64_t tokens_ = 0;  ///< since then
 };
@@ -165,17 +179,19 @@ bool trains(std::string_view command) {
   return command == "train" || !task_of_command(command).empty();
 }
 
-void check_training(const Call& call, int world) {
+void check_training(const Call& call, const WorldSize& size) {
   TrainingCommand command = read_command(call);
-  check_world(command, world);
-  settle_model(command.job, world, call.environment);
-  choose_device(command, survey_gpus(call.environment));
+  check_world(command, size.world);
+  settle_model(command.job, size.world, call.environment);
+  DeviceFacts facts = read_device_facts(call.environment);
+  facts.local_world_size = size.local_world;
+  choose_device(command, facts);
 }
 
 int run_training(const Call& call) {
   const comm::LaunchEnvironment launch = comm::resolve_launch(call.environment);
   if (launch.source != comm::LaunchSource::kSpawn) return RankRun(call, launch).run();
-  check_training(call, launch.world_size);
+  check_training(call, {.world = launch.world_size, .local_world = launch.spawn});
   const int nodes = launch.world_size / launch.spawn;
   return spawn_ranks({.arguments = call.arguments,
                       .environment = call.environment,

@@ -24,9 +24,15 @@ bool trains(std::string_view command);
 /// code.
 int run_training(const Call& call);
 
+/// Ranks of a job that is to be started, and of this machine.
+struct WorldSize {
+  int world = 1;
+  int local_world = 1;
+};
+
 /// Checks the flags of a training command for a world of that size, reading no model; of the data `apus
 /// train` reads the first rows. Throws: ConfigError, NotSupported, as run_training() would in every rank.
-void check_training(const Call& call, int world);
+void check_training(const Call& call, const WorldSize& size);
 
 /// `apus launch ... -- COMMAND ...`. Returns the exit code.
 int run_launch(const Call& call);

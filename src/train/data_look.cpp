@@ -121,7 +121,7 @@ class Looker {
     look.world = context_.world;
     look.micro_batch_rows = options_.per_device_train_batch_size;
     look.accumulation = options_.gradient_accumulation_steps.value_or(1);
-    look.without_padding = options_.padding_free;
+    look.without_padding = options_.padding_free.value_or(false);
     const data::StepPlan plan({.rows = train.rows->size(),
                                .micro_batch_rows = look.micro_batch_rows,
                                .world = look.world,

@@ -20,6 +20,7 @@
 #include "apus/train/run_directory.h"
 #include "apus/train/sft_trainer.h"
 #include "train/job_data.h"
+#include "train/job_device.h"
 #include "train/job_engine.h"
 #include "train/job_folder.h"
 #include "train/job_model.h"
@@ -35,11 +36,18 @@ namespace fs = std::filesystem;
 class TrainingJob {
  public:
   TrainingJob(const JobOptions& options, const JobContext& context)
-      : context_(context), options_(resolve_job(options, context.world->size())) {}
+      : context_(context),
+        device_(job_device(context)),
+        options_(resolve_job(options, context.world->size(),
+                             device_.is_cuda() ? JobDevice::kGpu : JobDevice::kCpu)),
+        scope_(device_, options_.full_determinism) {}
 
   JobSummary run() {
     try {
       return run_to_end();
+    } catch (const c10::OutOfMemoryError& error) {
+      if (folder_) folder_->discard();
+      throw OutOfMemory(out_of_memory_text(error.what(), device_, plan_.plan));
     } catch (const std::exception&) {
       if (folder_) folder_->discard();
       throw;
@@ -156,8 +164,10 @@ class TrainingJob {
   }
 
   void build_engine() {
-    engine_.emplace(options_, model_, context_.world,
-                    JobEngineContext{.layout = layout(), .rows = &rows_.all, .logger = &first_logger()});
+    const JobEngineContext around{
+        .layout = layout(), .rows = &rows_.all, .logger = &first_logger(), .device = device_};
+    plan_ = plan_engine(options_, model_, world(), around);
+    engine_.emplace(options_, model_, context_.world, around, plan_.recompute);
     if (is_dpo()) {
       dpo_ = dpo_options(options_);
       dpo_.reference = engine_->reference();
@@ -229,6 +239,10 @@ class TrainingJob {
   RunSummary run_trainer(const TrainerState& start) {
     TrainerOptions loop = trainer_options(options_, tokenizer_);
     loop.balance = balance_model(options_, world().size(), limits_.hidden_size);
+    loop.collate.pin = device_.is_cuda();
+    if (plan_.plan)
+      loop.flops = {flops_per_token(plan_.plan->input, plan_.plan->flops),
+                    peak_flops(device_, plan_.plan->input.dtype)};
     if (is_dpo()) {
       DpoTrainer trainer(engine_->model(), {.dpo = dpo_, .trainer = std::move(loop)}, surroundings());
       return trainer.run(train_, held_out_, start);
@@ -359,7 +373,9 @@ class TrainingJob {
   }
 
   JobContext context_;
+  at::Device device_;
   JobOptions options_;
+  DeviceScope scope_;
   NullLogger silent_;
   data::TokenizerFolder tokenizer_;
   ModelLimits limits_;
@@ -369,6 +385,7 @@ class TrainingJob {
   nlohmann::ordered_json args_;
   std::optional<JobFolder> folder_;
   int64_t resumed_step_ = 0;
+  EnginePlan plan_;
   std::optional<JobEngine> engine_;
   DpoOptions dpo_;
   JobSaving saving_;

@@ -12,6 +12,7 @@
 #include "apus/data/survey.h"
 #include "apus/train/memory_plan_job.h"
 #include "apus/train/reference_cache.h"
+#include "train/job_device.h"
 
 namespace apus::train {
 namespace {
@@ -24,24 +25,32 @@ parallel::Recompute recompute_of(const std::string& name) {
   return parallel::Recompute::kBlock;
 }
 
-/// The plan on this rank's host. Says it in a line; returns the recompute that it is for.
-parallel::Recompute planned_recompute(const JobOptions& options, JobModel& model,
-                                      const JobEngineContext& context) {
+/// The plan for this rank's memory, said in a line.
+JobPlan plan_here(const JobOptions& options, JobModel& model, const JobEngineContext& context) {
   models::ModelRegistry registry;
   models::register_builtin_models(registry);
+  const bool on_gpu = context.device.is_cuda();
   const int64_t mapped = model.elements() * static_cast<int64_t>(c10::elementSize(model.base.dtype));
-  const std::vector<data::RowLengths> lengths = context.rows->pairs ? data::measure_rows(*context.rows->pairs)
-                                                                    : data::measure_rows(*context.rows->texts);
-  const JobPlan plan = plan_job(options,
-                                {.registry = &registry,
-                                 .world = context.layout.world,
-                                 .local_world = context.layout.local_world,
-                                 .device = PlanDevice::kHost,
-                                 .rows = profile_rows(lengths),
-                                 .device_bytes = host_share_bytes(context.layout.local_world, mapped)},
-                                *model.base.model, model.base.config_json);
+  const std::vector<data::RowLengths> lengths = context.rows->pairs
+                                                    ? data::measure_rows(*context.rows->pairs)
+                                                    : data::measure_rows(*context.rows->texts);
+  JobPlan plan = plan_job(options,
+                          {.registry = &registry,
+                           .world = context.layout.world,
+                           .local_world = context.layout.local_world,
+                           .device = on_gpu ? PlanDevice::kCard : PlanDevice::kHost,
+                           .rows = profile_rows(lengths),
+                           .device_bytes = on_gpu ? card_share_bytes(context.device)
+                                                  : host_share_bytes(context.layout.local_world, mapped)},
+                          *model.base.model, model.base.config_json);
   context.logger->info(summary_line(plan));
-  return plan.input.engine.recompute;
+  return plan;
+}
+
+/// Moves what every rank holds whole to the GPU; what is sharded the engine reads from where it is.
+void place(nn::CausalLm& model, const parallel::ShardedModelOptions& engine, std::optional<int64_t> room) {
+  if (!engine.device || engine.policy.param_shard) return;
+  model.place({.device = *engine.device, .frozen_dtype = engine.frozen_dtype, .room_rank = room});
 }
 
 std::string template_key(const JobOptions& options, const data::TokenizerFolder& tokenizer) {
@@ -51,27 +60,43 @@ std::string template_key(const JobOptions& options, const data::TokenizerFolder&
 
 }  // namespace
 
-JobEngine::JobEngine(const JobOptions& options, JobModel& model, std::shared_ptr<comm::Communicator> world,
-                     const JobEngineContext& context)
-    : reference_(model.reference) {
-  const bool is_first = world->rank() == 0;
+EnginePlan plan_engine(const JobOptions& options, JobModel& model, comm::Communicator& world,
+                       const JobEngineContext& context) {
+  EnginePlan planned;
   std::string recompute;
-  comm::run_agreed(*world, "planning memory", [&] {
-    if (is_first) recompute = recompute_name(planned_recompute(options, model, context));
+  comm::run_agreed(world, "planning memory", [&] {
+    if (world.rank() != 0) return;
+    planned.plan = plan_here(options, model, context);
+    recompute = recompute_name(planned.plan->input.engine.recompute);
   });
-  recompute = comm::broadcast_text(*world, recompute);
+  planned.recompute = recompute_of(comm::broadcast_text(world, recompute));
+  return planned;
+}
+
+JobEngine::JobEngine(const JobOptions& options, JobModel& model, std::shared_ptr<comm::Communicator> world,
+                     const JobEngineContext& context, parallel::Recompute recompute)
+    : reference_(model.reference) {
   parallel::ShardedModelOptions engine = engine_options(options, context.layout);
-  engine.recompute = recompute_of(recompute);
+  engine.recompute = recompute;
   engine.compute_dtype = engine.frozen_dtype = model.base.dtype;
+  APUS_CHECK(engine.optimizer_states == memory::OptimizerStates::kFp32 || model.base.dtype == at::kBFloat16,
+             ConfigError, "--optim adamw_bf16 takes parameters in bfloat16 for their own masters, and ",
+             options.model, " is trained in float32: give --torch_dtype bfloat16, or --optim adamw");
   if (!model.adapter) engine.initial_values = parallel::InitialValues::kOwn;
+  if (context.device.is_cuda()) {
+    engine.device = context.device;
+    engine.head_chunk_tokens = 0;
+  }
   const bool is_hybrid = engine.policy.replicate > 1;
   mesh_ = std::make_unique<comm::DeviceMesh>(std::move(world), engine.policy.mesh());
   comm::Communicator& dp = *mesh_->group("dp");
+  place(*model.base.model, engine, std::nullopt);
   engine_ = is_hybrid ? std::make_unique<parallel::ShardedModel>(*model.base.model, *mesh_, engine)
                       : std::make_unique<parallel::ShardedModel>(*model.base.model, dp, engine);
   if (!model.second) return;
   if (is_hybrid) engine.policy = parallel::Fsdp();  // the second model shards over all ranks
   const std::string folder = model.second->folder.string();
+  place(*model.second->model, engine, 0);
   second_ = std::make_unique<ReferenceModel>(std::move(*model.second), dp, engine);
   model.second.reset();
   reference_ = second_->reference();

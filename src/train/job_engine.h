@@ -9,6 +9,7 @@
 #include "apus/data/tokenizer_config.h"
 #include "apus/parallel/sharded_model.h"
 #include "apus/train/job_settings.h"
+#include "apus/train/memory_plan_job.h"
 #include "apus/train/precompute_reference.h"
 #include "apus/train/reference.h"
 #include "train/job_data.h"
@@ -23,17 +24,30 @@ struct JobEngineContext {
   const PreparedRows* rows = nullptr;
   /// Rank 0's receives the memory plan.
   Logger* logger = nullptr;
+  at::Device device = at::kCPU;
 };
+
+/// How an engine will be run: what the memory plan says.
+struct EnginePlan {
+  parallel::Recompute recompute = parallel::Recompute::kBlock;
+  /// On rank 0.
+  std::optional<JobPlan> plan = {};
+};
+
+/// Plans on rank 0, for all ranks. Recompute that is left to the plan is the cheapest that fits what a rank
+/// may use: its share of the host's memory, or its GPU's. Collectives: the broadcast of the choice.
+EnginePlan plan_engine(const JobOptions& options, JobModel& model, comm::Communicator& world,
+                       const JobEngineContext& context);
 
 /// The engine of a job's model, and that of its second model.
 ///
-/// Recompute that is left to the memory plan is chosen on rank 0, for all ranks: the cheapest that fits its
-/// share of the host's memory. Collectives: those of ShardedModel, and the broadcast of the choice.
+/// On a GPU frozen parameters that every rank holds are placed there first. Collectives: those of
+/// ShardedModel.
 class JobEngine final {
  public:
   /// `model` outlives it; a second model moves into it.
   JobEngine(const JobOptions& options, JobModel& model, std::shared_ptr<comm::Communicator> world,
-            const JobEngineContext& context);
+            const JobEngineContext& context, parallel::Recompute recompute);
 
   parallel::ShardedModel& model() { return *engine_; }
   /// The job's reference, whichever kind it is.

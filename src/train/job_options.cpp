@@ -36,13 +36,14 @@ nlohmann::ordered_json as_json(const std::optional<T>& value) {
 
 }  // namespace
 
-JobOptions resolve_job(JobOptions options, int world) {
+JobOptions resolve_job(JobOptions options, int world, JobDevice device) {
   if (options.task.empty()) options.task = "dpo";
   check_job(options);
   const std::string dtype = dtype_word(options);
   if (!dtype.empty()) options.torch_dtype = dtype;
   refuse_unbuilt(options);
   if (!options.columns.empty()) data::ColumnMap::parse(options.columns);
+  if (!options.padding_free) options.padding_free = device == JobDevice::kGpu;
   if (options.packing) options.padding_free = true;  // rows in a pack lie end to end
   if (options.base_dtype && !options.torch_dtype) options.torch_dtype = options.base_dtype;
   if (!options.gradient_accumulation_steps) {

@@ -14,7 +14,6 @@ void refuse_tasks(const JobOptions& options) {
   const bool other = options.task == "dpo" && options.rlhf_type != "dpo";
   refuse_if(other, "rlhf_type " + options.rlhf_type, "dpo is");
   refuse_if(options.use_dora, "use_dora true", "plain adapters are, and use_rslora");
-  refuse_if(options.optim == "adamw_bf16", "optim adamw_bf16", "adamw is, with states in fp32");
 }
 
 /// A frozen base in another dtype than the products would need a conversion in every projection.

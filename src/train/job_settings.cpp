@@ -17,7 +17,7 @@ namespace {
 std::string why_in_order(const JobOptions& options, int world) {
   if (!options.train_dataloader_shuffle) return "--train_dataloader_shuffle false";
   if (options.dpo_reduction != "pairs") return "--dpo_reduction " + options.dpo_reduction;
-  const bool has_padding = !options.padding_free && options.per_device_train_batch_size > 1;
+  const bool has_padding = options.padding_free != true && options.per_device_train_batch_size > 1;
   return world > 1 || has_padding ? "" : "one rank, and micro-batches without padding to save";
 }
 
@@ -124,7 +124,8 @@ TrainerOptions trainer_options(const JobOptions& options, const data::TokenizerF
   trainer.drop_last = options.dataloader_drop_last;
   trainer.shuffle = options.train_dataloader_shuffle;
   trainer.data_seed = static_cast<uint64_t>(options.data_seed.value_or(options.seed));
-  trainer.collate.layout = options.padding_free ? data::BatchLayout::kPacked : data::BatchLayout::kPadded;
+  trainer.collate.layout =
+      options.padding_free == true ? data::BatchLayout::kPacked : data::BatchLayout::kPadded;
   trainer.collate.pad_id = data::padding_id(tokenizer);
   trainer.loader_workers = options.dataloader_num_workers;
   trainer.prefetch_factor = options.dataloader_prefetch_factor;

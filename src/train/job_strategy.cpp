@@ -190,6 +190,11 @@ parallel::ShardedModelOptions engine_options(const JobOptions& options, const Ra
   if (options.torch_dtype) engine.compute_dtype = dtype_of(*options.torch_dtype);
   engine.reduce_dtype = dtype_of(options.reduce_dtype);
   engine.grad_accum_dtype = dtype_of(options.grad_accum_dtype);
+  if (options.optim == "adamw_bf16") {
+    engine.optimizer_states = memory::OptimizerStates::kBf16;
+    engine.rounding_seed = static_cast<uint64_t>(options.seed);
+    if (!options.given.contains("grad_accum_dtype")) engine.grad_accum_dtype = at::kBFloat16;
+  }
   engine.deterministic = options.full_determinism;
   return engine;
 }

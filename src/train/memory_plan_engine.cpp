@@ -34,14 +34,18 @@ void GradientWalk::begin_backward(bool last) {
   next_ = 0;
 }
 
-void GradientWalk::add(size_t unit, int64_t bytes) {
-  ledger_.hold(PlanTerm::kGradients, bytes);
+void GradientWalk::open(size_t unit) {
   for (size_t index = 0; index < placed_.groups.size(); ++index) {
     const GroupSize& group = placed_.groups[index];
-    if (full_[index] || unit < group.first_unit || unit > group.last_unit || bytes == 0) continue;
+    if (full_[index] || unit < group.first_unit || unit > group.last_unit) continue;
     ledger_.hold(PlanTerm::kGradients, group.elements * grad_size_);
     full_[index] = 1;
   }
+}
+
+void GradientWalk::add(size_t unit, int64_t bytes) {
+  ledger_.hold(PlanTerm::kGradients, bytes);
+  if (bytes > 0) open(unit);
   for (; next_ < placed_.groups.size() && placed_.groups[next_].first_unit == unit; ++next_) reduce(next_);
   ledger_.drop(PlanTerm::kGradients, bytes);
 }

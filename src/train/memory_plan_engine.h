@@ -17,6 +17,8 @@ class GradientWalk final {
 
   /// Before a micro-batch's backward: what was under way has ended.
   void begin_backward(bool last);
+  /// Unit `unit` begins to add: its groups' gradients exist.
+  void open(size_t unit);
   /// Unit `unit` has added `bytes` of gradients, which the tape made.
   void add(size_t unit, int64_t bytes);
   /// After a micro-batch's backward.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apus/memory/flat_layout.h"
+#include "train/memory_plan_fused.h"
 
 namespace apus::train {
 namespace {
@@ -98,6 +99,9 @@ int64_t frozen_buffer(const Parameters& parameters, int64_t size, int ranks) {
 
 void place_frozen(const PlanInput& input, int ranks, PlacedModel& placed) {
   const int64_t size = size_of(input.engine.frozen_dtype.value_or(input.dtype));
+  placed.has_homes = input.device == PlanDevice::kCard && !shards_frozen(input);
+  for (size_t unit = 1; placed.has_homes && unit + 1 < input.model.units.size(); ++unit)
+    placed.frozen_bytes += home_elements(input.model.units[unit]) * size;
   const std::vector<Parameters> units = owned(input.model, false);
   for (size_t unit = 0; unit < units.size(); ++unit) {
     if (units[unit].empty()) continue;

@@ -32,6 +32,8 @@ struct PlacedModel {
   std::vector<int64_t> unit_bytes;
   /// The head reads the embedding's weight.
   bool tied = false;
+  /// On a card: frozen projections lie in homes with room for their adapters.
+  bool has_homes = false;
 
   bool gathers() const;
   /// The largest of the blocks' unit_bytes.

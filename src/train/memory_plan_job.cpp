@@ -26,9 +26,10 @@ bool is_dpo(const JobOptions& options) {
 }
 
 /// Data are not looked at, so none have to be named.
-JobOptions resolved_without_data(JobOptions options, int world) {
+JobOptions resolved_without_data(JobOptions options, const PlanContext& context) {
   if (options.dataset.empty()) options.dataset = {"(none)"};
-  return resolve_job(std::move(options), world);
+  const bool on_card = context.device == PlanDevice::kCard;
+  return resolve_job(std::move(options), context.world, on_card ? JobDevice::kGpu : JobDevice::kCpu);
 }
 
 nlohmann::json config_of(const JobOptions& options) {
@@ -57,11 +58,12 @@ RowProfile profile_of(const JobOptions& options, const PlanContext& context, con
       context.rows || length > 0, ConfigError,
       "the model's config.json has no max_position_embeddings; give --max_length, the longest sequence");
   RowProfile rows = context.rows.value_or(RowProfile::of_length(length, is_dpo(options) ? 2 : 1));
-  rows.packed = options.padding_free || options.packing;
+  rows.packed = options.padding_free.value_or(false) || options.packing;
   if (!options.packing) return rows;
   const int64_t pack = options.packing_length.value_or(length);
   rows.longest_row = std::max(rows.longest_row, pack);
   rows.longest_trained = std::max(rows.longest_trained, pack);
+  rows.mean_trained *= std::max(1.0, static_cast<double>(pack) / rows.mean_row);
   rows.mean_row = std::max(rows.mean_row, static_cast<double>(pack));
   return rows;
 }
@@ -112,7 +114,7 @@ void settle(JobPlan& plan, const JobOptions& options) {
 
 JobPlan plan_job(const JobOptions& given, const PlanContext& context) {
   APUS_CHECK(context.registry, ConfigError, "a plan needs a registry of models");
-  const JobOptions options = resolved_without_data(given, context.world);
+  const JobOptions options = resolved_without_data(given, context);
   const nlohmann::json config = config_of(options);
   JobPlan plan = plan_of(options, context, config);
   const JsonView view(config, "config.json");
@@ -141,17 +143,19 @@ JobPlan plan_job(const JobOptions& options, const PlanContext& context, nn::Caus
 RowProfile profile_rows(std::span<const data::RowLengths> rows) {
   APUS_CHECK(!rows.empty(), ConfigError, "there are no rows to plan for");
   RowProfile profile;
-  double tokens = 0.0;
+  double tokens = 0.0, trained = 0.0;
   for (const data::RowLengths& row : rows) {
     if (row.second > 0) profile.sequences = 2;
     profile.longest = std::max({profile.longest, row.first, row.second});
     profile.longest_row = std::max(profile.longest_row, row.tokens());
     profile.longest_trained = std::max(profile.longest_trained, row.trained);
     tokens += static_cast<double>(row.tokens());
+    trained += static_cast<double>(row.trained);
   }
   const auto sequences = static_cast<double>(profile.sequences * static_cast<int64_t>(rows.size()));
   profile.mean = tokens / sequences;
   profile.mean_row = tokens / static_cast<double>(rows.size());
+  profile.mean_trained = trained / static_cast<double>(rows.size());
   return profile;
 }
 

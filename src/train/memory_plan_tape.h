@@ -15,6 +15,7 @@ struct BatchSizes {
   int64_t sequences = 0;
   int64_t tokens = 0;   ///< T: rows, padding included
   int64_t targets = 0;  ///< M: supervised ones
+  int64_t longest = 0;  ///< of the sequences
   bool packed = false;
 };
 
@@ -26,6 +27,10 @@ struct PassSizes {
   int64_t hidden_size = 0;
   int64_t attention_heads = 0;
   bool input_needs_grad = false;
+  // On a GPU:
+  bool has_homes = false;  ///< frozen projections lie beside their adapters
+  bool deterministic = false;
+  bool scale_known = false;  ///< the loss's factor of each row is known in the forward
 };
 
 /// A moment of a unit's backward.

@@ -4,6 +4,7 @@
 
 #include "apus/base/error.h"
 #include "apus/memory/param_group.h"
+#include "train/memory_plan_fused.h"
 
 namespace apus::train {
 namespace {
@@ -20,6 +21,7 @@ BatchSizes batch_of(const RowProfile& rows, int64_t micro_batch_rows) {
   return {.sequences = micro_batch_rows * rows.sequences,
           .tokens = micro_batch_rows * tokens,
           .targets = micro_batch_rows * rows.longest_trained,
+          .longest = rows.longest,
           .packed = rows.packed};
 }
 
@@ -113,7 +115,21 @@ PassSizes PlanWalk::pass_sizes(const BatchSizes& batch, bool input_needs_grad) c
           .adapter_dtype = adapter,
           .hidden_size = input_.model.hidden_size,
           .attention_heads = input_.model.attention_heads,
-          .input_needs_grad = input_needs_grad};
+          .input_needs_grad = input_needs_grad,
+          .has_homes = placed_.has_homes,
+          .deterministic = input_.engine.deterministic,
+          .scale_known = input_.reference == PlanReference::kNone};
+}
+
+BlockCost PlanWalk::cost_of(const UnitShape& block, const PassSizes& pass, Recompute recompute) const {
+  const bool fused = on_card() && is_fused_decoder(block);
+  return fused ? fused_block_cost(block, pass, recompute) : block_cost(block, pass, recompute);
+}
+
+HeadCost PlanWalk::head_cost_of(const UnitShape& head, const PassSizes& pass) const {
+  const int64_t vocab_size = input_.model.vocab_size, chunk = input_.engine.head_chunk_tokens;
+  return on_card() ? fused_head_cost(head, pass, vocab_size, chunk)
+                   : head_cost(head, pass, vocab_size, chunk);
 }
 
 void PlanWalk::cost_blocks() {
@@ -122,13 +138,12 @@ void PlanWalk::cost_blocks() {
   for (size_t unit = 1; unit + 1 < units.size(); ++unit) {
     const Recompute recompute = recompute_of(unit - 1);
     needs_grad_.push_back(needs);
-    costs_.push_back(block_cost(units[unit], pass_sizes(batch_, needs),
-                                recompute == Recompute::kBlock ? Recompute::kNone : recompute));
+    costs_.push_back(cost_of(units[unit], pass_sizes(batch_, needs),
+                             recompute == Recompute::kBlock ? Recompute::kNone : recompute));
     needs = needs || costs_.back().trains;
   }
   needs_grad_.push_back(needs);
-  head_ = head_cost(units.back(), pass_sizes(batch_, needs), input_.model.vocab_size,
-                    input_.engine.head_chunk_tokens);
+  head_ = head_cost_of(units.back(), pass_sizes(batch_, needs));
 }
 
 int64_t PlanWalk::hidden_bytes(const BatchSizes& batch) const {
@@ -136,11 +151,11 @@ int64_t PlanWalk::hidden_bytes(const BatchSizes& batch) const {
 }
 
 /// Ids and positions, targets with their rows and sequences, of all micro-batches of a step and those that
-/// are made ahead; and one pass's rotary tables.
+/// are made ahead (on a card: of the one that runs and the next); and one pass's rotary tables.
 int64_t PlanWalk::batch_bytes() const {
   constexpr int64_t kHeadDim = 128;
   const int64_t one = batch_.tokens * 16 + batch_.targets * 24;
-  return (input_.accumulation + input_.batches_ahead) * one +
+  return (on_card() ? 2 : input_.accumulation + input_.batches_ahead) * one +
          2 * batch_.tokens * kHeadDim * size_of(input_.dtype);
 }
 
@@ -218,12 +233,11 @@ void PlanWalk::plain_pass(const BatchSizes& batch, const ModelShape& model, Gath
   const size_t head = model.units.size() - 1;
   for (size_t unit = 1; unit < head; ++unit) {
     gather.begin(unit, Pass::kPlain);
-    ledger_.spike(PlanTerm::kActivations, block_cost(model.units[unit], pass, Recompute::kNone).plain);
+    ledger_.spike(PlanTerm::kActivations, cost_of(model.units[unit], pass, Recompute::kNone).plain);
     gather.end(unit, Pass::kPlain);
   }
   gather.begin(head, Pass::kPlain);
-  ledger_.spike(PlanTerm::kHead,
-                head_cost(model.units[head], pass, model.vocab_size, input_.engine.head_chunk_tokens).plain);
+  ledger_.spike(PlanTerm::kHead, head_cost_of(model.units[head], pass).plain);
   gather.end(head, Pass::kPlain);
 }
 
@@ -254,6 +268,8 @@ void PlanWalk::forward() {
     gather_.end(unit, pass);
   }
   gather_.begin(head, Pass::kTaped);
+  // Where each row's factor is known, the head's weight gradient is made with the logits.
+  if (on_card() && head_.trains && input_.reference == PlanReference::kNone) gradients_.open(head);
   ledger_.spike(PlanTerm::kHead, head_.recording);
   ledger_.hold(PlanTerm::kHead, head_.kept);
   gather_.end(head, Pass::kTaped);
@@ -265,6 +281,7 @@ void PlanWalk::backward(bool last) {
   const size_t head = input_.model.units.size() - 1;
   gradients_.begin_backward(last);
   gather_.begin(head, Pass::kBackward);
+  if (on_card() && head_.trains) gradients_.open(head);
   ledger_.spike(PlanTerm::kHead, head_.backward - head_.kept);
   gather_.end(head, Pass::kBackward);
   ledger_.drop(PlanTerm::kHead, head_.kept);
@@ -276,7 +293,8 @@ void PlanWalk::backward(bool last) {
     int64_t elements = 0;
     for (const ParameterShape& parameter : embedding.parameters) elements += parameter.numel();
     gather_.begin(0, Pass::kBackward);
-    gradients_.add(0, elements * size_of(input_.dtype));
+    if (on_card()) gradients_.open(0);
+    gradients_.add(0, on_card() ? 0 : elements * size_of(input_.dtype));
     gather_.end(0, Pass::kBackward);
   }
   hold_hidden(-hidden_);
@@ -292,6 +310,7 @@ void PlanWalk::block_backward(const Recorded& recorded) {
     ledger_.hold(PlanTerm::kActivations, cost.kept);
     hold_hidden(1);
   }
+  if (on_card() && cost.trains) gradients_.open(recorded.unit);
   for (const BackwardMoment& moment : cost.backward) {
     ledger_.hold(PlanTerm::kActivations, moment.activations - cost.kept);
     ledger_.spike(PlanTerm::kGradients, moment.gradients);
@@ -317,7 +336,7 @@ void PlanWalk::update() {
     copies += group.bytes() / ranks_;
     largest = std::max(largest, group.bytes());
   }
-  if (gradients_.grad_size() < 4) ledger_.spike(PlanTerm::kOptimizer, 4 * largest_update);
+  if (gradients_.grad_size() < 4 && !on_card()) ledger_.spike(PlanTerm::kOptimizer, 4 * largest_update);
   // Gloo copies the own ranges as the gathers start, and receives two at a time.
   ledger_.spike(PlanTerm::kReduction, copies + (placed_.groups.size() > 1 ? 2 : 1) * largest);
   gradients_.reset();

@@ -45,6 +45,9 @@ class PlanWalk final {
   void hold_hidden(int64_t rows);
   PassSizes pass_sizes(const BatchSizes& batch, bool input_needs_grad) const;
   parallel::Recompute recompute_of(size_t block) const;
+  BlockCost cost_of(const UnitShape& block, const PassSizes& pass, parallel::Recompute recompute) const;
+  HeadCost head_cost_of(const UnitShape& head, const PassSizes& pass) const;
+  bool on_card() const { return input_.device == PlanDevice::kCard; }
   int64_t hidden_bytes(const BatchSizes& batch) const;
   int64_t batch_bytes() const;
 

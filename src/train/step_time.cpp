@@ -211,6 +211,16 @@ StepTime estimate_step(const PlanInput& input, const models::TokenFlops& flops, 
   return time;
 }
 
+double flops_per_token(const PlanInput& input, const models::TokenFlops& flops) {
+  const RowProfile& rows = input.rows;
+  const double supervised =
+      rows.mean_trained > 0 && rows.mean_row > 0 ? rows.mean_trained / rows.mean_row : 1.0;
+  const double head = 2.0 * static_cast<double>(input.model.vocab_size * input.model.hidden_size);
+  const double matmul = flops.matmul - (1 - supervised) * head;
+  const double reference = passes_of(input).reference;
+  return matmul * (2 + weight_shares(input.model).trained + reference) + flops.attention * (3 + reference);
+}
+
 std::vector<std::string> step_time_assumptions(const Card& card, const Cluster& cluster) {
   const auto percent = [](double share) { return static_cast<int64_t>(100 * share + 0.5); };
   return {

@@ -53,8 +53,10 @@ inline const std::set<std::string>& case_kinds() {
 }
 
 /// The cases that are part of the repository.
+/// Programs that were carried to another machine run in the root of a checkout.
 inline std::filesystem::path committed_cases_root() {
-  return std::filesystem::path(APUS_SOURCE_DIR) / "tests/data/cases";
+  const std::filesystem::path inside = "tests/data/cases", built = APUS_SOURCE_DIR / inside;
+  return std::filesystem::exists(built) ? built : std::filesystem::current_path() / inside;
 }
 
 /// The root in use: APUS_CASES where set and not empty, else the committed one. Throws if it is no folder.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -140,13 +141,14 @@ inline train::JobOptions case_options(const DpoCase& item, const fs::path& model
   return options;
 }
 
-/// Runs a job on `world` rank threads; rank 0's summary.
+/// Runs a job on `world` rank threads, on the CPU or all on one GPU; rank 0's summary.
 inline train::JobSummary run_job(int world, const train::JobOptions& options,
-                                 const std::shared_ptr<Logger>& logger = std::make_shared<NullLogger>()) {
+                                 const std::shared_ptr<Logger>& logger = std::make_shared<NullLogger>(),
+                                 std::optional<int> gpu = std::nullopt) {
   train::JobSummary summary;
   run_ranks(world, [&](std::shared_ptr<comm::Communicator> dp) {
     SystemClock clock;
-    train::JobContext context{.world = dp, .logger = logger, .clock = &clock};
+    train::JobContext context{.world = dp, .gpu = gpu, .logger = logger, .clock = &clock};
     context.launch.rank = dp->rank();
     context.launch.world_size = dp->size();
     const train::JobSummary own = train::run_job(options, context);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "apus/base/api.h"
-#include "apus/base/device.h"
 #include "apus/cli/flag_values.h"
 #include "apus/train/job.h"
 
@@ -44,12 +43,6 @@ APUS_API void settle_task(TrainingCommand& command, const FlagValues& values, co
 /// Parses, reads and settles in one go.
 APUS_API TrainingCommand parse_training_command(const std::vector<std::string>& arguments,
                                                 const std::string& task = "dpo");
-
-/// Decides between CPU and GPU: the line to say, such as "Training on the CPU: --ddp_backend gloo".
-/// Throws:      ConfigError if there are GPUs whose driver cannot be used, or nccl is wanted without a GPU,
-/// each
-///              with the remedy; NotSupported if GPUs could be used, which this build cannot train on.
-APUS_API std::string choose_device(const TrainingCommand& command, const DeviceSurvey& survey);
 
 /// Refuses what only makes sense with several ranks, or without them.
 /// Throws:      ConfigError for `--device_map` with one rank.

@@ -34,6 +34,8 @@ struct APUS_API JobContext {
   std::shared_ptr<comm::Communicator> world;
   /// For the line that each rank prints.
   comm::LaunchEnvironment launch;
+  /// The GPU that this rank trains on, by its number among those that the process sees; none: the CPU.
+  std::optional<int> gpu = {};
   /// This rank's; lines of rank 0 alone are sent on rank 0 only.
   std::shared_ptr<Logger> logger;
   Clock* clock = nullptr;

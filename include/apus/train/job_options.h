@@ -93,8 +93,8 @@ struct APUS_API JobOptions {
   std::string loss_scale = "default";
   /// Stop at the first bad row instead of counting it.
   bool strict = false;
-  /// The command line's default is true on a GPU.
-  bool padding_free = false;
+  /// Absent = on a GPU.
+  std::optional<bool> padding_free;
   /// Fill each row of a micro-batch with several examples, up to packing_length tokens.
   bool packing = false;
   /// Absent = max_length.
@@ -216,9 +216,12 @@ struct APUS_API JobOptions {
   bool merge_lora = false;
 };
 
-/// Fills in what depends on other options and on the world, and checks every value that can be checked
-/// without reading files. Throws ConfigError naming the flag, what came and what is allowed.
-APUS_API JobOptions resolve_job(JobOptions options, int world);
+/// What the ranks of a job run on.
+enum class JobDevice { kCpu, kGpu };
+
+/// Fills in what depends on other options, on the world and on the device, and checks every value that can be
+/// checked without reading files. Throws ConfigError naming the flag, what came and what is allowed.
+APUS_API JobOptions resolve_job(JobOptions options, int world, JobDevice device = JobDevice::kCpu);
 
 /// All resolved options under their flags' names, in the order of the struct: args.json.
 APUS_API nlohmann::ordered_json to_json(const JobOptions& options);

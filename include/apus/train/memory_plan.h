@@ -81,6 +81,8 @@ struct APUS_API RowProfile {
   double mean = 0.0;
   /// Tokens of a row over all its sequences (with packing: of a pack), on the average.
   double mean_row = 0.0;
+  /// Supervised tokens of a row, on the average; 0: all of them.
+  double mean_trained = 0.0;
   /// Sequences lie one after another (padding_free, packing); else each takes as many rows as the longest.
   bool packed = false;
 

@@ -42,6 +42,11 @@ struct APUS_API StepTime {
 APUS_API StepTime estimate_step(const PlanInput& input, const models::TokenFlops& flops, const Card& card,
                                 const Cluster& cluster = {});
 
+/// What training one token asks for, as mfu counts it: forward and backward, and a reference's forward; the
+/// head at supervised tokens alone. Not what recompute or attention's backward repeat, nor adapters' own
+/// products.
+APUS_API double flops_per_token(const PlanInput& input, const models::TokenFlops& flops);
+
 /// The assumptions of estimate_step, one a line, for whoever prints its result.
 APUS_API std::vector<std::string> step_time_assumptions(const Card& card, const Cluster& cluster);
 

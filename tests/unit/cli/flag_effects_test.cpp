@@ -7,6 +7,7 @@
 #include "apus/base/error.h"
 #include "apus/base/json.h"
 #include "apus/cli/training_command.h"
+#include "cli/choose_device.h"
 #include "tests/support/scratch_folder.h"
 
 // tests/data/cli/flag_effects.json has, for every flag of the training commands, rows that say what it does:
@@ -43,7 +44,8 @@ Json outcome_of(const Words& words, const nlohmann::json& row) {
   check_world(command, world);
   Json json = train::to_json(train::resolve_job(command.job, world));
   json["notes"] = command.notes;
-  json["device"] = choose_device(command, {.state = GpuState::kNone, .reason = "no GPU here"});
+  json["device"] =
+      choose_device(command, {.survey = {.state = GpuState::kNone, .reason = "no GPU here"}}).sentence;
   return json;
 }
 

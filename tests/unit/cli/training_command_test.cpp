@@ -204,32 +204,6 @@ TEST(TrainingCommand, WhatTheTaskOrTheTrainTypeHasNoUseForIsRefused) {
   EXPECT_EQ(parsed({"--disable_dropout", "true", "--train_type", "full"}, "dpo"), "accepted");
 }
 
-TEST(ChooseDevice, TheCpuIsTakenAndSaid) {
-  const TrainingCommand plain;
-  EXPECT_EQ(choose_device(plain, {.state = GpuState::kNone, .reason = "no GPU here"}),
-            "Training on the CPU: no GPU here");
-  EXPECT_EQ(choose_device(plain, {.state = GpuState::kHidden, .reason = "hidden"}),
-            "Training on the CPU: hidden");
-  const TrainingCommand gloo{.ddp_backend = "gloo"};
-  EXPECT_EQ(choose_device(gloo, {.state = GpuState::kUsable, .count = 4}),
-            "Training on the CPU: --ddp_backend gloo");
-  EXPECT_EQ(choose_device(gloo, {.state = GpuState::kUnusable, .reason = "x"}),
-            "Training on the CPU: --ddp_backend gloo");
-}
-
-TEST(ChooseDevice, WhatCannotWorkNamesTheRemedy) {
-  const std::string unusable = refusal<ConfigError>(
-      [] { choose_device({}, {.state = GpuState::kUnusable, .reason = "the driver is too old"}); });
-  EXPECT_EQ(unusable.find("the driver is too old; to train on the CPU all the same"), 0u) << unusable;
-  const std::string usable =
-      refusal<NotSupported>([] { choose_device({}, {.state = GpuState::kUsable, .count = 4}); });
-  EXPECT_NE(usable.find("CUDA_VISIBLE_DEVICES="), usable.npos) << usable;
-  EXPECT_NE(usable.find("--ddp_backend gloo"), usable.npos) << usable;
-  const std::string nccl = refusal<ConfigError>(
-      [] { choose_device({.ddp_backend = "nccl"}, {.state = GpuState::kNone, .reason = "no GPU here"}); });
-  EXPECT_EQ(nccl, "--ddp_backend nccl needs a GPU: no GPU here; give --ddp_backend gloo to train on the CPU");
-}
-
 TEST(CheckWorld, DeviceMapNeedsRanks) {
   const TrainingCommand command = parse_training_command({"--device_map", "auto"});
   EXPECT_EQ(refusal<ConfigError>([&] { check_world(command, 1); }).find("--device_map auto"), 0u);

@@ -53,10 +53,11 @@ TEST(TrainingRun, TheCheckBeforeStartingKnowsTheWorld) {
   Call call{
       .arguments = {"dpo", "--model", "m", "--dataset", "d", "--device_map", "auto", "--ddp_backend", "gloo"},
       .environment = no_gpu};
-  EXPECT_THROW(check_training(call, 1), ConfigError);
-  EXPECT_NO_THROW(check_training(call, 4));
+  const WorldSize four{.world = 4, .local_world = 4};
+  EXPECT_THROW(check_training(call, {}), ConfigError);
+  EXPECT_NO_THROW(check_training(call, four));
   call.arguments.push_back("--beta=-1");
-  EXPECT_THROW(check_training(call, 4), ConfigError);
+  EXPECT_THROW(check_training(call, four), ConfigError);
 }
 
 TEST(TrainingRun, TrainTakesTheTaskFromTheDatasColumns) {

@@ -8,6 +8,7 @@
 #include "apus/base/error.h"
 #include "apus/base/file.h"
 #include "apus/cli/training_command.h"
+#include "cli/choose_device.h"
 #include "cli/env_text.h"
 #include "cli/error_text.h"
 
@@ -67,7 +68,7 @@ class OldDriver final : public GpuProbe {
 
 TEST(Troubleshooting, ADriverThatIsTooOld) {
   const DeviceSurvey survey = survey_gpus(Environment(), OldDriver());
-  const std::string message = refusal([&] { choose_device(TrainingCommand(), survey); });
+  const std::string message = refusal([&] { choose_device(TrainingCommand(), {.survey = survey}); });
   expect_row(message, "driver ", "APUS_TORCH_ROOT");
   EXPECT_NE(row_of("driver ... offers CUDA").find("APUS_TORCH_ROOT"), std::string::npos);
 }

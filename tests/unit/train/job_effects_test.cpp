@@ -32,6 +32,7 @@ std::string settings_of(const JobOptions& job) {
       static_cast<int>(engine.compute_dtype.value_or(at::kDouble)),
       static_cast<int>(engine.reduce_dtype),
       static_cast<int>(engine.grad_accum_dtype),
+      static_cast<int>(engine.optimizer_states),
       engine.deterministic};
   out["lora"] = peft::write_lora_config(lora_config(job));
   const peft::FreezeOptions freeze = freeze_options(job);
@@ -204,6 +205,7 @@ std::map<std::string, Change> visible_changes() {
          o.fsdp_config = R"({"dp_replicate": 4})";
        }},
       {"gradient_checkpointing", [](auto& o) { o.gradient_checkpointing = false; }},
+      {"optim", [](auto& o) { o.optim = "adamw_bf16"; }},
       {"grad_accum_dtype", [](auto& o) { o.grad_accum_dtype = "bfloat16"; }},
       {"reduce_dtype", [](auto& o) { o.reduce_dtype = "bfloat16"; }},
   };
@@ -216,7 +218,6 @@ std::map<std::string, Change> refused_changes() {
   return {
       {"rlhf_type", [](auto& o) { o.rlhf_type = "kto"; }},
       {"use_dora", [](auto& o) { o.use_dora = true; }},
-      {"optim", [](auto& o) { o.optim = "adamw_bf16"; }},
       {"router_aux_loss_coef", [](auto& o) { o.router_aux_loss_coef = 1; }},
       {"tensor_model_parallel_size", [](auto& o) { o.tensor_model_parallel_size = 2; }},
       {"pipeline_model_parallel_size", [](auto& o) { o.pipeline_model_parallel_size = 2; }},

@@ -80,7 +80,7 @@ TEST(JobSettings, APackIsAsLongAsARowUnlessToldOtherwise) {
   EXPECT_EQ(packing_options(resolved(packing), 128).packing_length, 128);
   EXPECT_EQ(packing_options(resolved(packing), 128).max_length, 128);
   EXPECT_EQ(packing_options(resolved(packing), 128).seed, 42u);
-  EXPECT_TRUE(resolved(packing).padding_free) << "rows of a pack lie end to end";
+  EXPECT_EQ(resolved(packing).padding_free, true) << "rows of a pack lie end to end";
   const auto longer = [&](auto& options) {
     packing(options);
     options.packing_length = 512;
