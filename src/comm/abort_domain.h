@@ -51,6 +51,8 @@ class AbortDomain {
 
   /// Ends the job with this rank's reason, unless it has ended already.
   void abort(const std::string& reason) noexcept;
+  /// Whether the job has ended, as far as this rank knows; never looks at the store.
+  bool ended() const { return ended_; }
   /// Looks at the store, at most once in 50 ms. Whether the job has ended.
   bool poll();
   /// Waits up to `patience` for another rank's cause. Whether the job has ended.

@@ -14,10 +14,11 @@
 #include "comm/backoff.h"
 #include "comm/c10d_store.h"
 #include "comm/gloo_device.h"
+#include "comm/gloo_host.h"
 #include "comm/gloo_work.h"
 #include "comm/local_collectives.h"
-#include "comm/sigpipe_shield.h"
 #include "comm/report_text.h"
+#include "comm/sigpipe_shield.h"
 
 namespace apus::comm {
 namespace {
@@ -90,14 +91,14 @@ GroupPointer connect(const GlooJob& job, const GroupState& group) {
   } catch (const std::exception& error) {
     // A peer that gave up while connecting says why in the store.
     if (!job.domain->poll_for(milliseconds(1000))) {
-      job.domain->abort(detail::concat("group ", group.name(),
-                                       " could not be connected: ", first_line(error)));
+      job.domain->abort(
+          detail::concat("group ", group.name(), " could not be connected: ", first_line(error)));
     }
     job.domain->raise(group, {});
   }
 }
 
-class GlooGroup final : public Communicator {
+class GlooGroup final : public Communicator, public GlooHost {
  public:
   GlooGroup(GlooJob job, std::shared_ptr<GroupState> state)
       : job_(std::move(job)),
@@ -124,6 +125,17 @@ class GlooGroup final : public Communicator {
     if (job_.domain->poll()) job_.domain->raise(*state_, {});
   }
   void set_note(const std::string& note) override { job_.domain->set_note(note); }
+
+  const std::shared_ptr<AbortDomain>& domain() const override { return job_.domain; }
+  const std::shared_ptr<GroupState>& state() const override { return state_; }
+  std::unique_ptr<Communicator> make_group(const std::string& key, const std::vector<int>& ranks,
+                                           const std::string& name) override {
+    std::vector<int> members;
+    for (int r : ranks) members.push_back(state_->members()[r]);
+    const auto place = static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
+    return std::make_unique<GlooGroup>(
+        job_, std::make_shared<GroupState>(name, state_->key() + "/" + key, place, std::move(members)));
+  }
 
  protected:
   std::shared_ptr<Work> do_all_reduce(const OpInfo& info, const at::Tensor& tensor,
@@ -225,12 +237,7 @@ class GlooGroup final : public Communicator {
 
   std::unique_ptr<Communicator> do_subgroup(int64_t index, const std::vector<int>& ranks,
                                             const std::string& name) override {
-    std::vector<int> members;
-    for (int r : ranks) members.push_back(state_->members()[r]);
-    const auto place = static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
-    const std::string key = detail::concat(state_->key(), "/", index, ".", ranks.front());
-    return std::make_unique<GlooGroup>(job_,
-                                       std::make_shared<GroupState>(name, key, place, std::move(members)));
+    return make_group(detail::concat(index, ".", ranks.front()), ranks, name);
   }
 
  private:
