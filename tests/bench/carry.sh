@@ -13,13 +13,15 @@ if [ $# -eq 0 ]; then
 fi
 for program in "$@"; do
   path=$build/$program
-  [ -f "$path" ] || path=$(ls "$build"/{tests,bench,bin}/"$program" 2>/dev/null | head -1)
+  for folder in tests bench bin; do
+    [ -f "$path" ] || path=$build/$folder/$program
+  done
   target=$root/.carry/bin/$(basename "$program")
   if [ ! -e "$target" ] || [ "$path" -nt "$target" ]; then
     strip -o "$target.new" "$path" && mv "$target.new" "$target"
   fi
   # Libraries of the system that the other machine may lack; libtorch and CUDA are there.
-  ldd "$path" | awk '/lib(utf8proc|pcre2-8|zstd|z)\.so/ {print $3}' | while read -r library; do
+  ldd "$path" | awk '/lib(utf8proc|pcre2-8|zstd|z|fmt)\.so/ {print $3}' | while read -r library; do
     cp -Lu "$library" "$root/.carry/lib/"
   done
 done

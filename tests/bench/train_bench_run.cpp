@@ -35,8 +35,10 @@ double seconds_between(SteadyClock::time_point from, SteadyClock::time_point to)
   return std::chrono::duration<double>(to - from).count();
 }
 
-double rounded(double value, double unit) {
-  return std::round(value / unit) * unit;
+/// To so many decimals.
+double rounded(double value, int decimals) {
+  const double scale = std::pow(10.0, decimals);
+  return std::round(value * scale) / scale;
 }
 
 /// Told of each step's end; starts and stops the clock, the meter and the profiler, and the run.
@@ -68,22 +70,22 @@ class StepWatch {
   void write(Json& json) const {
     const double wall_s = seconds_between(begin_, end_);
     const double steps_s = static_cast<double>(wanted_) / wall_s;
-    json["tok_s"] = rounded(steps_s * static_cast<double>(job_.step_tokens()), 0.1);
-    json["supervised_tok_s"] = rounded(steps_s * static_cast<double>(job_.step_supervised()), 0.1);
-    json["ms"] = rounded(1e3 / steps_s, 0.01);
-    json["ms_median"] = rounded(median(), 0.01);
+    json["tok_s"] = rounded(steps_s * static_cast<double>(job_.step_tokens()), 1);
+    json["supervised_tok_s"] = rounded(steps_s * static_cast<double>(job_.step_supervised()), 1);
+    json["ms"] = rounded(1e3 / steps_s, 2);
+    json["ms_median"] = rounded(median(), 2);
     json["steps"] = wanted_;
     const StepFlops flops = step_flops(job_);
-    json["mfu"] = rounded(flops.total() * steps_s / kCardPeak, 1e-4);
-    json["floor_tok_s"] = rounded(static_cast<double>(job_.step_tokens()) / floor_seconds(job_), 0.1);
-    json["share_of_floor"] = rounded(floor_seconds(job_) * steps_s, 1e-4);
-    json["peak_gib"] = rounded(static_cast<double>(peaks_.allocated) / kGib, 1e-3);
-    json["reserved_gib"] = rounded(static_cast<double>(peaks_.reserved) / kGib, 1e-3);
-    json["watts"] = rounded(reading_.watts, 1);
-    json["mhz"] = rounded(reading_.mhz, 1);
+    json["mfu"] = rounded(flops.total() * steps_s / kCardPeak, 4);
+    json["floor_tok_s"] = rounded(static_cast<double>(job_.step_tokens()) / floor_seconds(job_), 1);
+    json["share_of_floor"] = rounded(floor_seconds(job_) * steps_s, 4);
+    json["peak_gib"] = rounded(static_cast<double>(peaks_.allocated) / kGib, 3);
+    json["reserved_gib"] = rounded(static_cast<double>(peaks_.reserved) / kGib, 3);
+    json["watts"] = rounded(reading_.watts, 0);
+    json["mhz"] = rounded(reading_.mhz, 0);
     json["mhz_lowest"] = reading_.lowest_mhz;
     json["celsius"] = reading_.celsius;
-    json["first_s"] = rounded(first_s_, 1e-3);
+    json["first_s"] = rounded(first_s_, 3);
     json["ms_all"] = milliseconds_;
     json["losses"] = losses_;
     json["grad_norms"] = norms_;
@@ -169,11 +171,11 @@ void write_plan(const TrainCase& job, const train::ModelShape& shape, Json& json
   if (job.is_dpo())
     input.reference = job.is_cached() ? train::PlanReference::kCached : train::PlanReference::kSameModel;
   const train::MemoryPlan plan = train::plan_memory(input);
-  json["planned_gib"] = rounded(static_cast<double>(plan.tensor_bytes()) / kGib, 1e-3);
-  json["planned_with_margin_gib"] = rounded(static_cast<double>(plan.total_bytes()) / kGib, 1e-3);
+  json["planned_gib"] = rounded(static_cast<double>(plan.tensor_bytes()) / kGib, 3);
+  json["planned_with_margin_gib"] = rounded(static_cast<double>(plan.total_bytes()) / kGib, 3);
   for (const train::PhasePlan& phase : plan.phases) {
     json["planned_phases"][std::string(train::phase_name(phase.phase))] =
-        rounded(static_cast<double>(phase.peak.total()) / kGib, 1e-3);
+        rounded(static_cast<double>(phase.peak.total()) / kGib, 3);
   }
 }
 
@@ -216,13 +218,13 @@ Json run_case(const TrainCase& job) {
   BenchModel model(job, device);
   write_plan(job, model.shape(), json);
   device.wait();
-  json["built_s"] = rounded(seconds_between(start, SteadyClock::now()), 1e-3);
-  json["standing_gib"] = rounded(static_cast<double>(device.allocated()) / kGib, 1e-3);
+  json["built_s"] = rounded(seconds_between(start, SteadyClock::now()), 3);
+  json["standing_gib"] = rounded(static_cast<double>(device.allocated()) / kGib, 3);
   NullLogger logger;
   StepWatch watch(job, device);
   train_watched(job, model, watch, logger);
   watch.write(json);
-  json["total_s"] = rounded(seconds_between(start, SteadyClock::now()), 1e-3);
+  json["total_s"] = rounded(seconds_between(start, SteadyClock::now()), 3);
   return json;
 }
 
