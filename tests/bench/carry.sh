@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Collects what a machine with a GPU needs to run tests and benchmarks built here: stripped programs, the shared
-# libraries of text processing, and the peers' files, in .carry/ of the checkout (keep it out of git).
+# Collects what a machine with a GPU needs to run tests and benchmarks built here: stripped and packed programs
+# (.carry/bin/NAME.gz) and the shared libraries of text processing (.carry/lib), in the checkout but out of git.
+# Beside them belong .carry/wheels and .carry/peers/peers.py, where the peer is to run.
 #
 #   tests/bench/carry.sh BUILD [PROGRAM ...]     default: every apus_gpu_*, apus_bench_op, apus_bench_train
 set -euo pipefail
@@ -17,8 +18,8 @@ for program in "$@"; do
     [ -f "$path" ] || path=$build/$folder/$program
   done
   target=$root/.carry/bin/$(basename "$program")
-  if [ ! -e "$target" ] || [ "$path" -nt "$target" ]; then
-    strip -o "$target.new" "$path" && mv "$target.new" "$target"
+  if [ ! -e "$target.gz" ] || [ "$path" -nt "$target.gz" ]; then
+    strip -o "$target" "$path" && gzip -9 -n -f "$target"
   fi
   # Libraries of the system that the other machine may lack; libtorch and CUDA are there.
   ldd "$path" | awk '/lib(utf8proc|pcre2-8|zstd|z|fmt)\.so/ {print $3}' | while read -r library; do

@@ -18,7 +18,15 @@ mkdir -p "$out"
 limit=${SECONDS_EACH:-120}
 site=$(python3 -c 'import importlib.util, os; print(os.path.dirname(os.path.dirname(importlib.util.find_spec("torch").origin)))')
 export LD_LIBRARY_PATH=$site/torch/lib:$site/nvidia/cudnn/lib:$site/nvidia/nccl/lib:$site/nvidia/cu13/lib:$carry/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-chmod +x "$carry"/bin/* 2>/dev/null
+bin=/tmp/apus_bin
+mkdir -p "$bin"
+for packed in "$carry"/bin/*.gz; do  # each unpacked when it has changed
+  name=$(basename "$packed" .gz)
+  sum=$(cksum <"$packed")
+  if [ "$(cat "$bin/$name.sum" 2>/dev/null)" != "$sum" ]; then
+    gzip -dc "$packed" >"$bin/$name" && chmod +x "$bin/$name" && echo "$sum" >"$bin/$name.sum"
+  fi
+done
 
 peers() {  # the peers' wheels, once a machine
   if [ ! -d /tmp/site ]; then
@@ -30,8 +38,9 @@ peers() {  # the peers' wheels, once a machine
 
 tests() {
   local failed=0 program name rc
-  for program in "$carry"/bin/apus_gpu_*; do
+  for program in "$bin"/apus_gpu_*; do
     name=$(basename "$program")
+    [[ $name == *.sum ]] && continue
     if [ $# -gt 0 ] && ! printf '%s\n' "$@" | grep -qxF "$name" && ! printf '%s\n' "$@" | (while read -r part; do
          [[ $name == *$part* ]] && exit 0; done; exit 1); then
       continue
@@ -55,26 +64,26 @@ case ${1:-} in
   tests) shift; tests "$@" ;;
   sanitize)
     tool=$2 name=$3
-    timeout "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 "$carry/bin/$name" \
+    timeout "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/$name" \
       ${4:+--gtest_filter=$4} >"$out/$tool-$name.log" 2>&1
     echo "== $tool $name rc=$?: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool-$name.log" | tail -1)"
     grep -E '^=========' "$out/$tool-$name.log" | head -20
     ;;
-  op) shift; timeout "$limit" "$carry/bin/apus_bench_op" "$@" out="$out/op.jsonl" >"$out/op.log" 2>"$out/op.err"
+  op) shift; timeout "$limit" "$bin/apus_bench_op" "$@" out="$out/op.jsonl" >"$out/op.log" 2>"$out/op.err"
     echo "== op rc=$?"; sed -n '/^copy /,$p' "$out/op.log"; tail -3 "$out/op.err"; grep -h '"error"' "$out/op.log" | cut -c1-400
     ;;
-  train) shift; timeout "$limit" "$carry/bin/apus_bench_train" "$@" out="$out/train.jsonl" >"$out/train.log" 2>"$out/train.err"
+  train) shift; timeout "$limit" "$bin/apus_bench_train" "$@" out="$out/train.jsonl" >"$out/train.log" 2>"$out/train.err"
     echo "== train rc=$?"
     python3 "$root/tests/bench/train_lines.py" <"$out/train.log"; tail -3 "$out/train.err"
     ;;
   alternate) shift; peers
-    python3 "$root/tests/bench/peers_alternate.py" "$@" apus="$carry/bin/apus_bench_train" \
+    python3 "$root/tests/bench/peers_alternate.py" "$@" apus="$bin/apus_bench_train" \
       peers="$carry/peers/peers.py" out="$out/alternate.jsonl" 2>"$out/alternate.err"
     grep -vE 'Warning|warn' "$out/alternate.err" | tail -3 | cut -c1-300
     ;;
   compare) shift; peers
     folder=/tmp/compare_$$
-    timeout "$limit" "$carry/bin/apus_bench_train" "$@" save=$folder out="$out/compare.jsonl" >"$out/compare.log" 2>&1 ||
+    timeout "$limit" "$bin/apus_bench_train" "$@" save=$folder out="$out/compare.jsonl" >"$out/compare.log" 2>&1 ||
       tail -3 "$out/compare.log" | cut -c1-600
     timeout "$limit" python3 "$root/tests/bench/compare_losses.py" $folder "$out/compare.jsonl" \
       2>"$out/compare.err" | tee -a "$out/compare.out"
