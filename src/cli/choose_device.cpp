@@ -73,6 +73,11 @@ DeviceFacts read_device_facts(const Environment& environment) {
   return facts;
 }
 
+train::JobDevice likely_device(const TrainingCommand& command, const DeviceFacts& facts) {
+  const bool on_gpu = command.ddp_backend != "gloo" && facts.has_cuda && facts.survey.usable();
+  return on_gpu ? train::JobDevice::kGpu : train::JobDevice::kCpu;
+}
+
 DeviceChoice choose_device(const TrainingCommand& command, const DeviceFacts& facts) {
   const DeviceSurvey& survey = facts.survey;
   if (command.ddp_backend == "gloo") return {.sentence = "Training on the CPU: --ddp_backend gloo"};

@@ -37,6 +37,9 @@ struct DeviceChoice {
 /// Asks the machine.
 DeviceFacts read_device_facts(const Environment& environment);
 
+/// What a run with these flags would train on here, as far as defaults depend on it; refuses nothing.
+train::JobDevice likely_device(const TrainingCommand& command, const DeviceFacts& facts);
+
 /// Decides between CPU and GPU: a usable GPU is taken, that of the local rank, unless --ddp_backend gloo asks
 /// for the CPU. Throws:      ConfigError if there are GPUs whose driver, libraries or age do not serve, fewer
 /// GPUs than local

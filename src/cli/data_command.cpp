@@ -1,4 +1,5 @@
 #include "cli/data_command.h"
+#include "cli/choose_device.h"
 
 #include <algorithm>
 #include <iterator>
@@ -113,7 +114,8 @@ int run_data(const Call& call) {
   const train::DataLook look = look_or_report_error(report, [&] {
     const data::DataTask task = task_of(values, command.job);
     settle_task(command, values, table, job_task_of(task));
-    return train::look_at_data(train::resolve_job(command.job, launch.world_size),
+    const train::JobDevice device = likely_device(command, read_device_facts(call.environment));
+    return train::look_at_data(train::resolve_job(command.job, launch.world_size, device),
                                {.task = task,
                                 .world = launch.world_size,
                                 .clock = &clock,

@@ -1,4 +1,5 @@
 #include "cli/plan_command.h"
+#include "cli/choose_device.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -88,6 +89,7 @@ class Planner {
         count_of(values_, table_, "cards_per_host", context_.cluster.cards_per_host);
     if (const FlagValue* card = given("card")) context_.card = train::find_card(card->text());
     context_.device = context_.card ? train::PlanDevice::kCard : train::PlanDevice::kHost;
+    if (!context_.card) take_own_gpu(read_device_facts(call.environment));
   }
 
   void run() {
@@ -105,9 +107,26 @@ class Planner {
  private:
   train::JobOptions& job() { return command_.job; }
 
+  train::JobDevice device() const {
+    return context_.device == train::PlanDevice::kCard ? train::JobDevice::kGpu : train::JobDevice::kCpu;
+  }
+
   const FlagValue* given(const char* name) const {
     const FlagValue* value = values_.find(name);
     return value != nullptr && !says_default(*table_.find(name), *value) ? value : nullptr;
+  }
+
+  /// Without --card: the GPU that a run would take here, if there is one.
+  void take_own_gpu(const DeviceFacts& facts) {
+    if (likely_device(command_, facts) == train::JobDevice::kCpu || facts.gpus.empty()) return;
+    context_.device = train::PlanDevice::kCard;
+    context_.device_bytes = facts.gpus.front().memory_bytes;
+    try {
+      context_.card = train::find_card(facts.gpus.front().name);
+      context_.card->memory_bytes = *context_.device_bytes;
+    } catch (const ConfigError&) {
+      log_->info("No data sheet is known of " + facts.gpus.front().name + ": memory is planned, time is not");
+    }
   }
 
   std::optional<ReportFile> report_file() {
@@ -128,7 +147,7 @@ class Planner {
       return "Lengths: every row is taken to be as long as --max_length allows; with --dataset and the "
              "model's "
              "tokenizer there, they are those of the rows";
-    const train::DataLook look = train::look_at_data(train::resolve_job(job(), context_.world),
+    const train::DataLook look = train::look_at_data(train::resolve_job(job(), context_.world, device()),
                                                      {.task = data_task_of(job()),
                                                       .world = context_.world,
                                                       .clock = &clock_,
@@ -144,7 +163,7 @@ class Planner {
   /// On CPUs a rank's share of the memory depends on what all ranks map together, which a first plan says.
   train::JobPlan make_plan() {
     train::JobPlan plan = train::plan_job(job(), context_);
-    if (context_.card) return plan;
+    if (context_.device == train::PlanDevice::kCard) return plan;
     context_.device_bytes = train::host_share_bytes(context_.world, plan.memory.mapped_bytes);
     return train::plan_job(job(), context_);
   }
@@ -153,6 +172,7 @@ class Planner {
                       const std::string& lengths) const {
     std::string text = "Task: " + command_.job.task + "\n" + lengths + "\n\n" + train::to_text(plan);
     if (plan.card) return text + "\n\n" + train::to_text(ranked, plan);
+    if (context_.device == train::PlanDevice::kCard) return text;
     return text +
            "\n\nThis is for ranks on this machine's processors; --card A100-40GB --world 4 plans for cards.";
   }

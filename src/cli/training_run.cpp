@@ -9,6 +9,7 @@
 #include "apus/cli/training_command.h"
 #include "apus/comm/gloo_communicator.h"
 #include "apus/comm/launch_environment.h"
+#include "apus/comm/nccl_communicator.h"
 #include "apus/launch/rank_error.h"
 #include "cli/choose_device.h"
 #include "cli/compute_threads.h"
@@ -88,20 +89,16 @@ class RankRun final {
   }
 
   train::JobSummary train(const TrainingCommand& command, const SignalFlags& signals) {
-    if (device_.gpu && launch_.distributed()) {
-      throw NotSupported(
-          "several ranks on GPUs wait for NcclCommunicator; train on one GPU, or with --ddp_backend gloo on "
-          "the "
-          "CPU");
-    }
     const std::chrono::seconds timeout(command.job.ddp_timeout);
     const std::shared_ptr<comm::Store> store = comm::rendezvous(launch_, {.timeout = timeout});
-    const std::shared_ptr<comm::Communicator> world =
+    std::shared_ptr<comm::Communicator> world =
         comm::GlooCommunicator::create(store, {.rank = launch_.rank,
                                                .size = launch_.world_size,
                                                .timeout = timeout,
                                                .device = network(),
                                                .logger = console_});
+    if (device_.gpu && launch_.distributed())
+      world = comm::NcclCommunicator::create(std::move(world), {.device = *device_.gpu});
     return train::run_job(command.job, {.world = world,
                                         .launch = launch_,
                                         .gpu = device_.gpu,

@@ -239,7 +239,6 @@ class TrainingJob {
   RunSummary run_trainer(const TrainerState& start) {
     TrainerOptions loop = trainer_options(options_, tokenizer_);
     loop.balance = balance_model(options_, world().size(), limits_.hidden_size);
-    loop.collate.pin = device_.is_cuda();
     if (plan_.plan)
       loop.flops = {flops_per_token(plan_.plan->input, plan_.plan->flops),
                     peak_flops(device_, plan_.plan->input.dtype)};

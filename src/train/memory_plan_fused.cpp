@@ -105,15 +105,15 @@ class FusedTape {
   int64_t room(const JointShape& joint) const {
     return pass_.has_homes && joint.has_home() ? joint.inner() : 0;
   }
-  /// A joint's input with its room, where it is kept; without a home its inner rows lie apart.
-  int64_t normed(const JointShape& joint) const {
-    if (!joint.keeps_input()) return 0;
-    return rows(joint.in() + (room(joint) > 0 ? room(joint) : apart(joint)));
-  }
-  int64_t apart(const JointShape& joint) const {
+  /// Inner rows: in the room beside the input, and apart without a home.
+  int64_t inner(const JointShape& joint) const {
     int64_t ranks = 0;
     for (const ProjectionShape& part : joint.parts) ranks += part.rank;
-    return ranks;
+    return room(joint) > 0 ? room(joint) : ranks;
+  }
+  /// A joint's input with its inner rows, where it is kept.
+  int64_t normed(const JointShape& joint) const {
+    return joint.keeps_input() ? rows(joint.in() + inner(joint)) : 0;
   }
 
   /// Of q, k and v as attention reads them.
@@ -125,7 +125,7 @@ class FusedTape {
   int64_t attention() const {
     const int64_t heads = norms_heads_ ? turned() + 2 * stats() : 0;  // q and k before their norms
     const int64_t read = attends_ ? turned() + stats() + heads : 0;
-    return read + (attends_ || output().keeps_input() ? rows(query_ + room(output())) : 0);
+    return read + (attends_ || output().keeps_input() ? rows(query_ + inner(output())) : 0);
   }
   /// The sum that the second norm reads, and what it makes of it.
   int64_t norm2() const {

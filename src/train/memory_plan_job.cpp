@@ -76,6 +76,7 @@ JobPlan plan_of(const JobOptions& options, const PlanContext& context, const nlo
   input.engine = engine_options(options, {.world = context.world, .local_world = local});
   input.dtype = dtype_of(options, config);
   if (!input.engine.compute_dtype) input.engine.compute_dtype = input.dtype;
+  if (context.device == PlanDevice::kCard) input.engine.head_chunk_tokens = 0;  // as the job's engine
   if (options.train_type == "full") input.engine.initial_values = parallel::InitialValues::kOwn;
   input.world = context.world;
   input.rows = profile_of(options, context, config);

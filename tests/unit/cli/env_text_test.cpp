@@ -50,6 +50,29 @@ TEST(EnvText, AMachineWithoutGpus) {
             "variables      none that concerns a run is set");
 }
 
+TEST(EnvText, LibrariesThatAreLoadedAreNamedAndJudged) {
+  EnvFacts facts = with_gpus(1);
+  facts.libraries = {
+      {.name = "libtorch", .built = "2.11.0", .loaded = "2.11.0"},
+      {.name = "cuDNN", .built = "9.10.2", .loaded = "9.12.0", .path = "/opt/cudnn/libcudnn.so.9"}};
+  EXPECT_TRUE(says(env_text(facts), "               cuDNN 9.12.0 from /opt/cudnn/libcudnn.so.9\n"));
+  EXPECT_FALSE(says(env_text(facts), "warning: "));
+  facts.libraries[1].loaded = "9.1.0";
+  EXPECT_TRUE(says(env_text(facts), "warning: cuDNN 9.1.0 is loaded from /opt/cudnn/libcudnn.so.9"))
+      << env_text(facts);
+}
+
+TEST(EnvText, ACardThatIsTooOldIsMarked) {
+  EnvFacts facts = with_gpus(2);
+  facts.gpus.gpus[0].capability = 80;
+  facts.gpus.gpus[1].capability = 75;
+  const std::string text = env_text(facts);
+  EXPECT_TRUE(says(text, "0: NVIDIA A100-SXM4-40GB, 40.0 GiB\n")) << text;
+  EXPECT_TRUE(
+      says(text, "1: NVIDIA A100-SXM4-40GB, 40.0 GiB, compute capability 7.5: training needs 8.0 or later\n"))
+      << text;
+}
+
 TEST(EnvText, SeveralGpusNameTheVariableThatUsesThem) {
   const std::string text = env_text(with_gpus(4));
   EXPECT_TRUE(says(text, "built with     libtorch 2.11.0, cuDNN 9.10.2, NCCL 2.28.9\n")) << text;

@@ -67,6 +67,23 @@ TEST(StepTime, FullTrainingComputesWeightGradientsAndMovesThem) {
   EXPECT_EQ(lora.communication, 0);
 }
 
+TEST(FlopsPerToken, CountsForwardBackwardAndTheReferenceOnce) {
+  const models::TokenFlops flops = flops_of(apus::testing::qwen_7b(), 4096);
+  const PlanInput full = apus::testing::full_plan(apus::testing::qwen_7b(), 1, parallel::Ddp());
+  EXPECT_DOUBLE_EQ(flops_per_token(full, flops), 3 * flops.matmul + 3 * flops.attention);
+  PlanInput lora = lora_7b(1, PlanReference::kNone);
+  EXPECT_DOUBLE_EQ(flops_per_token(lora, flops), 2 * flops.matmul + 3 * flops.attention)
+      << "frozen weights have no gradient";
+  lora.engine.recompute = Recompute::kBlock;
+  EXPECT_DOUBLE_EQ(flops_per_token(lora, flops), 2 * flops.matmul + 3 * flops.attention);
+  lora.reference = PlanReference::kSameModel;
+  EXPECT_DOUBLE_EQ(flops_per_token(lora, flops), 3 * flops.matmul + 4 * flops.attention);
+  lora.rows.mean_trained = lora.rows.mean_row / 2;
+  const double head = 2.0 * static_cast<double>(lora.model.vocab_size * lora.model.hidden_size);
+  EXPECT_DOUBLE_EQ(flops_per_token(lora, flops), 3 * (flops.matmul - head / 2) + 4 * flops.attention)
+      << "prompts have no logits";
+}
+
 TEST(StepTime, ASlowLinkIsNotHidden) {
   const models::TokenFlops flops = flops_of(apus::testing::qwen_7b(), 1024);
   PlanInput job = apus::testing::full_plan(apus::testing::qwen_7b(), 8, parallel::Zero3());
