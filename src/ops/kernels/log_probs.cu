@@ -51,13 +51,20 @@ struct Summary {
   int column = 0x7fffffff;
 };
 
+/// exp(x - maximum) for a maximum that may be kLeast itself, of a thread without columns: the difference comes
+/// first, as a fused multiply-add of so large numbers would leave their rounding, which is no exponent.
+template <typename T>
+__device__ __forceinline__ float rescaling(float x, float maximum) {
+  return sizeof(T) == 4 ? expf(x - maximum) : exp2_fast((x - maximum) * kLog2E);
+}
+
 /// The same bits whichever comes first.
 template <typename T>
 __device__ __forceinline__ Summary merged(const Summary& a, const Summary& b) {
   Summary all;
   all.maximum = fmaxf(a.maximum, b.maximum);
-  all.sum = __fadd_rn(__fmul_rn(a.sum, shifted_exp<T>(a.maximum, all.maximum)),
-                      __fmul_rn(b.sum, shifted_exp<T>(b.maximum, all.maximum)));
+  all.sum = __fadd_rn(__fmul_rn(a.sum, rescaling<T>(a.maximum, all.maximum)),
+                      __fmul_rn(b.sum, rescaling<T>(b.maximum, all.maximum)));
   all.column = a.maximum > b.maximum ? a.column : b.maximum > a.maximum ? b.column : min(a.column, b.column);
   return all;
 }
