@@ -9,12 +9,15 @@
 #   device_round.sh compare KEY=VALUE ...     losses of apus and of transformers + PEFT (compare_losses.py)
 #   device_round.sh peer KEY=VALUE ...        peers.py alone
 #
-# Full output goes to $OUT (default /tmp/round), a few lines are printed. SECONDS_EACH limits one program (120).
+# A few lines are printed; under $OUT (default /tmp/round) come round.log, all output of all steps, and one file of
+# JSON lines a kind of step. SECONDS_EACH limits one program (120), LINES_EACH what is shown of its failures (40).
 set -uo pipefail
 root=$(realpath "$(dirname "$0")/../..")
 carry=$root/.carry
 out=${OUT:-/tmp/round}
+log=$(mktemp -d)  # of this step, joined to round.log at its end
 mkdir -p "$out"
+trap 'for file in "$log"/*; do [ -f "$file" ] && { echo "##### $* $file"; cat "$file"; } >>"$out/round.log"; done' EXIT
 limit=${SECONDS_EACH:-120}
 site=$(python3 -c 'import importlib.util, os; print(os.path.dirname(os.path.dirname(importlib.util.find_spec("torch").origin)))')
 export LD_LIBRARY_PATH=$site/torch/lib:$site/nvidia/cudnn/lib:$site/nvidia/nccl/lib:$site/nvidia/cu13/lib:$carry/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -47,14 +50,14 @@ tests() {
     fi
     local begin=$SECONDS
     timeout "$limit" "$program" --gtest_color=no ${GTEST_FILTER:+--gtest_filter=$GTEST_FILTER} \
-      >"$out/$name.log" 2>&1
+      >"$log/$name.log" 2>&1
     rc=$?
     [ $rc -eq 0 ] || failed=1
-    echo "== $name rc=$rc $((SECONDS - begin)) s: $(grep -E '^\[  (PASSED|FAILED)  \] [0-9]+' "$out/$name.log" | tr '\n' ' ')"
-    grep -E '^\[  FAILED  \] [A-Z]' "$out/$name.log" | sort -u | head -40
+    echo "== $name rc=$rc $((SECONDS - begin)) s: $(grep -E '^\[  (PASSED|FAILED)  \] [0-9]+' "$log/$name.log" | tr '\n' ' ')"
+    grep -E '^\[  FAILED  \] [A-Z]' "$log/$name.log" | sort -u | head -40
     if [ $rc -ne 0 ]; then
-      grep -E -A4 'Failure$|^unknown file|terminate|what\(\)|CUDA error|Segmentation' "$out/$name.log" | cut -c1-300 | head -"${LINES_EACH:-40}"
-      [ $rc -ge 124 ] && tail -3 "$out/$name.log" | cut -c1-300
+      grep -E -A4 'Failure$|^unknown file|terminate|what\(\)|CUDA error|Segmentation' "$log/$name.log" | cut -c1-300 | head -"${LINES_EACH:-40}"
+      [ $rc -ge 124 ] && tail -3 "$log/$name.log" | cut -c1-300
     fi
   done
   return $failed
@@ -65,33 +68,33 @@ case ${1:-} in
   sanitize)
     tool=$2 name=$3
     timeout "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/$name" \
-      ${4:+--gtest_filter=$4} >"$out/$tool-$name.log" 2>&1
-    echo "== $tool $name rc=$?: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool-$name.log" | tail -1)"
-    grep -E '^=========' "$out/$tool-$name.log" | head -20
+      ${4:+--gtest_filter=$4} >"$log/$tool-$name.log" 2>&1
+    echo "== $tool $name rc=$?: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log/$tool-$name.log" | tail -1)"
+    grep -E '^=========' "$log/$tool-$name.log" | head -20
     ;;
-  op) shift; timeout "$limit" "$bin/apus_bench_op" "$@" out="$out/op.jsonl" >"$out/op.log" 2>"$out/op.err"
-    echo "== op rc=$?"; sed -n '/^copy /,$p' "$out/op.log"; tail -3 "$out/op.err"; grep -h '"error"' "$out/op.log" | cut -c1-400
+  op) shift; timeout "$limit" "$bin/apus_bench_op" "$@" out="$out/op.jsonl" >"$log/op.log" 2>"$log/op.err"
+    echo "== op rc=$?"; sed -n '/^copy /,$p' "$log/op.log"; tail -3 "$log/op.err"; grep -h '"error"' "$log/op.log" | cut -c1-400
     ;;
-  train) shift; timeout "$limit" "$bin/apus_bench_train" "$@" out="$out/train.jsonl" >"$out/train.log" 2>"$out/train.err"
+  train) shift; timeout "$limit" "$bin/apus_bench_train" "$@" out="$out/train.jsonl" >"$log/train.log" 2>"$log/train.err"
     echo "== train rc=$?"
-    python3 "$root/tests/bench/train_lines.py" <"$out/train.log"; tail -3 "$out/train.err"
+    python3 "$root/tests/bench/train_lines.py" <"$log/train.log"; tail -3 "$log/train.err"
     ;;
   alternate) shift; peers
     python3 "$root/tests/bench/peers_alternate.py" "$@" apus="$bin/apus_bench_train" \
-      peers="$carry/peers/peers.py" out="$out/alternate.jsonl" 2>"$out/alternate.err"
-    grep -vE 'Warning|warn' "$out/alternate.err" | tail -3 | cut -c1-300
+      peers="$carry/peers/peers.py" out="$out/alternate.jsonl" 2>"$log/alternate.err"
+    grep -vE 'Warning|warn' "$log/alternate.err" | tail -3 | cut -c1-300
     ;;
   compare) shift; peers
     folder=/tmp/compare_$$
-    timeout "$limit" "$bin/apus_bench_train" "$@" save=$folder out="$out/compare.jsonl" >"$out/compare.log" 2>&1 ||
-      tail -3 "$out/compare.log" | cut -c1-600
+    timeout "$limit" "$bin/apus_bench_train" "$@" save=$folder out="$out/compare.jsonl" >"$log/compare.log" 2>&1 ||
+      tail -3 "$log/compare.log" | cut -c1-600
     timeout "$limit" python3 "$root/tests/bench/compare_losses.py" $folder "$out/compare.jsonl" \
-      2>"$out/compare.err" | tee -a "$out/compare.out"
-    echo "== compare rc=${PIPESTATUS[0]}"; tail -2 "$out/compare.err" | cut -c1-300
+      2>"$log/compare.err" | tee -a "$out/compare.jsonl"
+    echo "== compare rc=${PIPESTATUS[0]}"; tail -2 "$log/compare.err" | cut -c1-300
     rm -rf $folder
     ;;
   peer) shift; peers
-    timeout "$limit" python3 "$carry/peers/peers.py" run "$@" 2>"$out/peer.err" | tee -a "$out/peer.jsonl"
+    timeout "$limit" python3 "$carry/peers/peers.py" run "$@" 2>"$log/peer.err" | tee -a "$out/peer.jsonl"
     ;;
   *) sed -n '2,14p' "$0"; exit 2 ;;
 esac
