@@ -21,6 +21,7 @@ namespace apus::ops::kernels {
 namespace {
 
 constexpr int kRegisterVectors = 6;
+constexpr int kMostHeld = 14;  // vectors of a thread in shared memory, and groups that wait_for_all_but knows
 constexpr int kThreads = 1024;
 constexpr int kFewThreads = 256;
 constexpr int kFewVectors = 2048;  // rows that kFewThreads hold in 8 turns
@@ -51,11 +52,18 @@ struct Summary {
   int column = 0x7fffffff;
 };
 
-/// exp(x - maximum) for a maximum that may be kLeast itself, of a thread without columns: the difference comes
-/// first, as a fused multiply-add of so large numbers would leave their rounding, which is no exponent.
+/// exp(x - maximum) for a maximum that may be kLeast itself, of a thread without columns: the difference
+/// comes first, as a fused multiply-add of so large numbers would leave their rounding, which is no exponent.
 template <typename T>
 __device__ __forceinline__ float rescaling(float x, float maximum) {
   return sizeof(T) == 4 ? expf(x - maximum) : exp2_fast((x - maximum) * kLog2E);
+}
+
+/// What a sum of exp(x - maximum) counts under a larger maximum. Equal ones count whole: where a thread has
+/// no columns both are kLeast, whose multiple by log2(e) rounds by more than any exponential holds.
+template <typename T>
+__device__ __forceinline__ float rescaled(const Summary& part, float maximum) {
+  return part.maximum == maximum ? part.sum : __fmul_rn(part.sum, shifted_exp<T>(part.maximum, maximum));
 }
 
 /// The same bits whichever comes first.
@@ -63,8 +71,7 @@ template <typename T>
 __device__ __forceinline__ Summary merged(const Summary& a, const Summary& b) {
   Summary all;
   all.maximum = fmaxf(a.maximum, b.maximum);
-  all.sum = __fadd_rn(__fmul_rn(a.sum, rescaling<T>(a.maximum, all.maximum)),
-                      __fmul_rn(b.sum, rescaling<T>(b.maximum, all.maximum)));
+  all.sum = __fadd_rn(rescaled<T>(a, all.maximum), rescaled<T>(b, all.maximum));
   all.column = a.maximum > b.maximum ? a.column : b.maximum > a.maximum ? b.column : min(a.column, b.column);
   return all;
 }
@@ -137,8 +144,48 @@ __device__ __forceinline__ void copy_async(uint4* to, const uint4* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
+__device__ __forceinline__ void end_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int kGroups>
+__device__ __forceinline__ void wait_for_all_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+/// Waits until at most so many of this thread's newest groups of copies are under way; the number is the same
+/// in all threads.
+__device__ __forceinline__ void wait_for_all_but(int groups) {
+  switch (groups) {
+    case 0:
+      return wait_for_all_but<0>();
+    case 1:
+      return wait_for_all_but<1>();
+    case 2:
+      return wait_for_all_but<2>();
+    case 3:
+      return wait_for_all_but<3>();
+    case 4:
+      return wait_for_all_but<4>();
+    case 5:
+      return wait_for_all_but<5>();
+    case 6:
+      return wait_for_all_but<6>();
+    case 7:
+      return wait_for_all_but<7>();
+    case 8:
+      return wait_for_all_but<8>();
+    case 9:
+      return wait_for_all_but<9>();
+    case 10:
+      return wait_for_all_but<10>();
+    case 11:
+      return wait_for_all_but<11>();
+    case 12:
+      return wait_for_all_but<12>();
+    default:
+      return wait_for_all_but<13>();
+  }
 }
 
 /// One block's place in a row: which vectors its threads hold where.
@@ -175,6 +222,7 @@ __global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, in
     for (int slot = 0; slot < held; ++slot) {
       const int v = at.vector(kRegisterVectors + slot);
       if (v < vectors) copy_async(at.shared + slot * at.step, x + v);
+      end_group();
     }
   }
   for (int parity = 0; row < all.rows; row += gridDim.x, parity ^= 1) {
@@ -196,13 +244,16 @@ __global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, in
         if (!kGradient && has_next) kept[turn] = next[v];
       }
     }
-    wait_for_copies();
     for (int slot = 0; slot < held; ++slot) {
+      // Newer than this slot's: those of the slots behind it, and those that this loop has made for the next
+      // row.
+      wait_for_all_but(kGradient ? held - 1 - slot : held - 1);
       const int v = at.vector(kRegisterVectors + slot);
       if (v < vectors) {
         absorb<T>(at.shared[slot * at.step], at.column(v), vocab, mine);
         if (!kGradient && has_next) copy_async(at.shared + slot * at.step, next + v);
       }
+      if (!kGradient) end_group();
     }
     for (int v = at.vector(kRegisterVectors + held); v < vectors; v += at.step)
       absorb<T>(x[v], at.column(v), vocab, mine);
@@ -233,6 +284,7 @@ __global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, in
           x[v] = gradient_of<T>(at.shared[slot * at.step], at.column(v), target, logsumexp, scale);
           if (has_next) copy_async(at.shared + slot * at.step, next + v);
         }
+        end_group();
       }
       for (int v = at.vector(kRegisterVectors + held); v < vectors; v += at.step)
         x[v] = gradient_of<T>(x[v], at.column(v), target, logsumexp, scale);
@@ -252,7 +304,7 @@ void launch(const LogProbRows& rows, cudaStream_t stream) {
   const int turns = (vectors + threads - 1) / threads;
   constexpr int kOwnShared = 2 * static_cast<int>(sizeof(Summary)) * (kThreads / 32);
   const int room = (shared_limit - kOwnShared) / (threads * static_cast<int>(sizeof(uint4)));
-  const int held = std::clamp(turns - kRegisterVectors, 0, room);
+  const int held = std::clamp(turns - kRegisterVectors, 0, std::min(room, kMostHeld));
   const int shared = held * threads * static_cast<int>(sizeof(uint4));
   const auto kernel = log_prob_rows<T, kGradient>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
