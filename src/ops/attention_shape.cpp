@@ -29,15 +29,18 @@ int64_t length_class(int64_t max_length, int64_t rows) {
 
 }  // namespace
 
-PlanShape forward_plan(const AttentionSizes& sizes) {
+bool plans_take(const AttentionSizes& sizes) {
   const int64_t widest = std::max(sizes.out_stride, sizes.heads * sizes.head_dim);
+  return row_class(sizes.rows) <= std::numeric_limits<int32_t>::max() / widest;
+}
+
+PlanShape forward_plan(const AttentionSizes& sizes) {
   return {.heads = sizes.heads,
           .kv_heads = sizes.kv_heads,
           .head_dim = sizes.head_dim,
           .sequences = sizes.slots,
           .max_length = length_class(sizes.max_length, sizes.rows),
-          .out_stride = sizes.out_stride,
-          .wide_offsets = row_class(sizes.rows) > std::numeric_limits<int32_t>::max() / widest};
+          .out_stride = sizes.out_stride};
 }
 
 PlanShape backward_plan(const AttentionSizes& sizes) {

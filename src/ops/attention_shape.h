@@ -15,9 +15,8 @@ struct PlanShape {
   int64_t head_dim = 0;
   int64_t sequences = 0;
   int64_t max_length = 0;
-  int64_t max_rows = 0;       ///< 0 = a forward plan, which does not care; else a backward plan
-  int64_t out_stride = 0;     ///< elements from a row of the result to the next
-  bool wide_offsets = false;  ///< offsets are int64, not int32
+  int64_t max_rows = 0;    ///< 0 = a forward plan, which does not care; else a backward plan
+  int64_t out_stride = 0;  ///< elements from a row of the result to the next
   bool deterministic = false;
 
   bool is_backward() const { return max_rows > 0; }
@@ -35,6 +34,10 @@ struct AttentionSizes {
   int64_t rows = 0;  ///< T, with padding
   int64_t out_stride = 0;
 };
+
+/// Whether the call's largest tensor, rows rounded up as for its plan, has fewer than 2^31 elements. cuDNN
+/// takes int64 offsets for more (9.19), but its backward pass then gives wrong dq and dk.
+bool plans_take(const AttentionSizes& sizes);
 
 /// The forward plan of a call. A larger maximum length costs nothing; the number of sequences is the slots'.
 PlanShape forward_plan(const AttentionSizes& sizes);

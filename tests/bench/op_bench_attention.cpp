@@ -56,7 +56,7 @@ Tensors make_tensors(const Problem& p) {
 }
 
 ops::cuda::PlanBuffers buffers_of(const Tensors& t, const Problem& p, const DeviceRows& rows) {
-  const auto offsets = [&](int64_t width) { return rows.offsets(width, at::kInt).const_data_ptr(); };
+  const auto offsets = [&](int64_t width) { return rows.offsets(width).const_data_ptr(); };
   const int64_t q_width = p.heads * p.head_dim, kv_width = p.kv_heads * p.head_dim;
   return {.q = t.q.const_data_ptr(),
           .k = t.k.const_data_ptr(),

@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <utility>
 
 #include "apus/base/api.h"
 
@@ -28,7 +27,7 @@ APUS_API std::shared_ptr<AttentionPlans> make_attention_plans();
 /// offsets; one thread may build it and others read it, on one stream.
 /// Stream:      the constructor copies from pinned memory on the current stream; the host does not block. All
 ///              tensors are for that stream.
-/// Memory:      16 bytes a sequence slot, and 4 or 8 more for each kind of offset asked for.
+/// Memory:      8 bytes a sequence slot, and 4 more for each row width asked for.
 class APUS_API DeviceRows final {
  public:
   /// Lengths and padded_length are those of AttentionRows. On the CPU it holds the same numbers (for tests).
@@ -51,9 +50,10 @@ class APUS_API DeviceRows final {
   bool has_padding() const { return has_padding_; }
   /// int32 [slots], tokens of each sequence.
   const at::Tensor& lengths() const { return lengths_; }
-  /// [slots + 1] int32 or int64: the first element of each sequence in a tensor whose rows are `row_width`
-  /// elements apart, and the end. Computed once for each width and dtype.
-  at::Tensor offsets(int64_t row_width, at::ScalarType dtype) const;
+  /// int32 [slots + 1]: the first element of each sequence in a tensor whose rows are `row_width` elements
+  /// apart, and the end. Computed once for each width.
+  /// Throws:    ShapeError if the tensor has more than 2^31 - 1 elements.
+  at::Tensor offsets(int64_t row_width) const;
   /// int32 [B + 1], the first row of each sequence and the end: what FlashAttention reads.
   at::Tensor cu_seqlens() const;
   /// May be null: then attention uses kernels that need no plan.
@@ -66,11 +66,11 @@ class APUS_API DeviceRows final {
   int64_t max_length_ = 0;
   int64_t rows_ = 0;
   bool has_padding_ = false;
-  at::Tensor starts_;   ///< int64 [slots + 1], first row of each sequence
+  at::Tensor starts_;   ///< int32 [slots + 1], first row of each sequence
   at::Tensor lengths_;  ///< int32 [slots]
   std::shared_ptr<AttentionPlans> plans_;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<int64_t, at::ScalarType>, at::Tensor> offsets_;
+  mutable std::map<int64_t, at::Tensor> offsets_;  ///< by row width
 };
 
 }  // namespace apus::ops

@@ -64,11 +64,8 @@ at::Tensor empty_gradient(const at::Tensor& like, const DeviceRows& rows) {
 /// The pointers that forward and backward share; offsets are kept alive by the rows.
 PlanBuffers buffers_of(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tensor& v_TKH,
                        const at::Tensor& out_TNH, const at::Tensor& stats_TN, const Call& call) {
-  const at::ScalarType dtype = call.forward.wide_offsets ? at::kLong : at::kInt;
   const int64_t heads = q_TNH.size(1), head_dim = q_TNH.size(2);
-  const auto offsets = [&](int64_t row_width) {
-    return call.rows->offsets(row_width, dtype).const_data_ptr();
-  };
+  const auto offsets = [&](int64_t row_width) { return call.rows->offsets(row_width).const_data_ptr(); };
   return {.q = q_TNH.const_data_ptr(),
           .k = k_TKH.const_data_ptr(),
           .v = v_TKH.const_data_ptr(),
@@ -178,6 +175,7 @@ void choose_plans(const at::Tensor& q_TNH, const at::Tensor& k_TKH, Call& call) 
                              .max_length = call.rows->max_length(),
                              .rows = q_TNH.size(0),
                              .out_stride = call.room.width(heads * head_dim)};
+  if (!plans_take(sizes)) return;
   const bool deterministic = at::globalContext().deterministicAlgorithms();
   call.forward = forward_plan(sizes);
   call.backward = deterministic ? deterministic_backward_plan(sizes) : backward_plan(sizes);

@@ -97,12 +97,11 @@ class PlanGraph {
   float scale() const { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim))); }
 
   Tensor offsets(Uid uid) {
-    return graph_.tensor(
-        TensorOptions()
-            .set_uid(uid)
-            .set_dim({shape_.sequences + 1, 1, 1, 1})
-            .set_stride({1, 1, 1, 1})
-            .set_data_type(shape_.wide_offsets ? fe::DataType_t::INT64 : fe::DataType_t::INT32));
+    return graph_.tensor(TensorOptions()
+                             .set_uid(uid)
+                             .set_dim({shape_.sequences + 1, 1, 1, 1})
+                             .set_stride({1, 1, 1, 1})
+                             .set_data_type(fe::DataType_t::INT32));
   }
 
   Tensor lengths(Uid uid) {

@@ -21,7 +21,7 @@ struct PlanBuffers {
   void* dk = nullptr;
   void* dv = nullptr;
   const void* lengths = nullptr;     ///< int32 [sequences]
-  const void* q_offsets = nullptr;   ///< [sequences + 1] elements, for q, dout and dq
+  const void* q_offsets = nullptr;   ///< int32 [sequences + 1] elements, for q, dout and dq
   const void* kv_offsets = nullptr;  ///< for k, v, dk, dv
   const void* out_offsets = nullptr;
   const void* stats_offsets = nullptr;

@@ -26,7 +26,7 @@ TEST(AttentionShape, ServesTheCallItIsFor) {
         EXPECT_GE(plan.max_rows, plan.max_length);
         EXPECT_GE(plan.sequences, 5);
         EXPECT_LE(plan.sequences, 16);
-        EXPECT_FALSE(plan.wide_offsets);
+        EXPECT_TRUE(plans_take(sizes));
       }
     }
   }
@@ -60,13 +60,13 @@ TEST(AttentionShape, DeterministicPlansFitTheirSequences) {
   EXPECT_EQ(deterministic_backward_plan(seven_billion(9, 700, 4000)).max_length, 1024);
 }
 
-TEST(AttentionShape, WidensOffsetsWhereTheyPass31Bits) {
+TEST(AttentionShape, RefusesTensorsOf31BitsOfElements) {
   // 599,186 rows of 3,584 elements are the last below 2^31; the plan's class counts.
-  EXPECT_FALSE(forward_plan(seven_billion(16, 4096, 550'000)).wide_offsets);
-  EXPECT_TRUE(forward_plan(seven_billion(16, 4096, 600'000)).wide_offsets);
+  EXPECT_TRUE(plans_take(seven_billion(16, 4096, 550'000)));
+  EXPECT_FALSE(plans_take(seven_billion(16, 4096, 600'000)));
   AttentionSizes roomy = seven_billion(16, 4096, 550'000);
   roomy.out_stride += 512;
-  EXPECT_TRUE(forward_plan(roomy).wide_offsets);
+  EXPECT_FALSE(plans_take(roomy));
 }
 
 TEST(AttentionShape, TakesNoRowsAndEmptySequences) {

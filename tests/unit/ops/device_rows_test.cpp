@@ -40,14 +40,17 @@ TEST(DeviceRows, PaddedSequencesLieAStrideApart) {
 
 TEST(DeviceRows, OffsetsCountElementsAndEndBehindTheLastSequence) {
   const DeviceRows rows = rows_of({3, 5});
-  const at::Tensor narrow = rows.offsets(1000, at::kInt);
+  const at::Tensor narrow = rows.offsets(1000);
   EXPECT_EQ(narrow.numel(), 17);
   expect_equal(narrow.narrow(0, 0, 4), at::tensor({0, 3000, 8000, 8000}, at::kInt));
   EXPECT_EQ(narrow[16].item<int32_t>(), 8000);
-  // Beyond 31 bits.
-  const at::Tensor wide = rows.offsets(int64_t{1} << 30, at::kLong);
-  EXPECT_EQ(wide[1].item<int64_t>(), int64_t{3} << 30);
-  EXPECT_EQ(rows.offsets(1000, at::kInt).data_ptr(), narrow.data_ptr());
+  EXPECT_EQ(rows.offsets(1000).data_ptr(), narrow.data_ptr());
+}
+
+TEST(DeviceRows, RefusesOffsetsBeyond31Bits) {
+  const DeviceRows rows = rows_of({3, 5});
+  EXPECT_EQ(rows.offsets((int64_t{1} << 28) - 1)[2].item<int32_t>(), (int64_t{1} << 31) - 8);
+  EXPECT_THROW(rows.offsets(int64_t{1} << 28), ShapeError);
 }
 
 TEST(DeviceRows, SlotsGrowByFours) {
