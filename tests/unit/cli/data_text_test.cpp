@@ -50,8 +50,8 @@ TEST(DataText, DrawsALengthHistogram) {
   const std::string text = data_text(some_look());
   expect_part(text, "24 tokens in 3 sequences; 7 of them trained (29.2 %)\n");
   expect_part(text, "shortest 4, mean 8.0, longest 16; 50 % up to 4; 75 % up to 16");
-  expect_part(text, "   4 to 5   |" + std::string(50, '#') + "          2\n");
-  expect_part(text, "  16 to 17  |" + std::string(25, '#') + std::string(25, ' ') + "          1\n");
+  expect_part(text, "   4 to 4   |" + std::string(50, '#') + "          2\n");
+  expect_part(text, "  16 to 16  |" + std::string(25, '#') + std::string(25, ' ') + "          1\n");
 }
 
 TEST(DataText, MasksAreRunsOfIgnoredLabels) {

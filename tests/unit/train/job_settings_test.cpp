@@ -131,7 +131,7 @@ TEST(JobSettings, DataIsCheckedBeforeRowsArePrepared) {
   try {
     check_data(options, 64);
     FAIL() << "no error";
-  } catch (const DataError& error) {
+  } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("check --val_dataset"), std::string::npos) << error.what();
   }
 }

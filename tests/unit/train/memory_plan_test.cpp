@@ -44,7 +44,8 @@ double gigabytes(int64_t bytes) {
 
 TEST(MemoryPlan, TheMainJobsFrozenWeightsAreWholeUnderZero2AndCutUnderZero3) {
   const MemoryPlan zero2 = plan_memory(main_job(parallel::Zero2(), Recompute::kBlock));
-  EXPECT_NEAR(gigabytes(zero2.peak().peak[PlanTerm::kFrozen]), 29.54, 0.01);
+  EXPECT_NEAR(gigabytes(zero2.peak().peak[PlanTerm::kFrozen]), 29.54 + 0.81, 0.01)
+      << "with the rooms of its homes";
   const MemoryPlan zero3 = plan_memory(main_job(parallel::Zero3(), Recompute::kBlock));
   EXPECT_NEAR(gigabytes(zero3.peak().peak[PlanTerm::kFrozen]), 29.54 / 4, 0.02);
   EXPECT_GT(zero3.peak().peak[PlanTerm::kGathered], 0);
@@ -157,10 +158,10 @@ TEST(MemoryPlan, EvaluationIsAPhaseOnlyWhereThereIsOne) {
     return names;
   };
   EXPECT_FALSE(phases(plan_memory(job)).contains(PlanPhase::kEvaluation));
-  job.eval_batch_rows = 64;
+  job.eval_batch_rows = 640;
   const MemoryPlan plan = plan_memory(job);
   EXPECT_TRUE(phases(plan).contains(PlanPhase::kEvaluation));
-  EXPECT_EQ(plan.peak().phase, PlanPhase::kEvaluation);  // 64 rows at a time against one
+  EXPECT_EQ(plan.peak().phase, PlanPhase::kEvaluation);  // 640 rows at a time against one
 }
 
 TEST(MemoryPlan, SavingGathersMastersWhereTheyAreCut) {
