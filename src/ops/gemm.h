@@ -13,10 +13,13 @@ enum class GemmForm {
   kTn,  ///< D = A^T B: a weight's gradient, from [K, M] and [K, N]
 };
 
-/// How a GPU's algorithm is chosen for a shape that is new.
+/// How a GPU's algorithm is chosen among cuBLASLt's proposals.
 enum class GemmChoice {
-  kHeuristic,  ///< cuBLASLt's first proposal: no waiting
-  kTimed,  ///< the fastest of eight proposals, timed on the operands: the host waits at a shape's first use
+  /// The first; for a large product that comes back, from its third use on, the fastest of eight, for which
+  /// the host waits once.
+  kAuto,
+  kFirst,  ///< the first, always
+  kTimed,  ///< the fastest of eight from the first use on, however small the product is
 };
 
 /// D = alpha * op(A) op(B) + beta * C + bias, without tape.
@@ -35,14 +38,18 @@ struct Gemm {
   at::Tensor c = {};
   /// Undefined: none.
   at::Tensor bias_N = {};
-  GemmChoice choice = GemmChoice::kHeuristic;
+  /// With at::globalContext().deterministicAlgorithms() it is kFirst in any case.
+  GemmChoice choice = GemmChoice::kAuto;
 };
 
 /// Computes it. On a GPU with cuBLASLt, by what gemm_twin does where that refuses the operands; nothing is
 /// launched for an empty D.
-/// Stream:      the current stream; the host does not block (but see GemmChoice).
-/// Memory:      on a GPU up to 32 MiB of the caching allocator while it is queued.
-/// Determinism: bitwise for the same shapes, strides and alignments.
+/// Stream:      the current stream; the host does not block, but while a product is timed (GemmChoice), and
+///              then not in a stream that is captured.
+/// Memory:      on a GPU up to 32 MiB of the caching allocator while it is queued; while a sum in place is
+///              timed, a copy of D of up to 256 MiB.
+/// Determinism: bitwise for the same shapes, strides and alignments and the same choice: timing may change a
+///              large product's last bits at its third use, and from rank to rank.
 /// Throws:      ShapeError if the operands do not fit.
 void gemm(const Gemm& product);
 

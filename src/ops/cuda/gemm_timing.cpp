@@ -1,0 +1,132 @@
+// Which of cuBLASLt's proposals is fastest, found out on the operands themselves, in order on the stream that
+// computes. Each runs once unseen, which loads its kernel, then in a few rounds by turns, so that a card
+// whose clock moves treats all alike; what counts is a proposal's best round. The first proposal, which other
+// processes and steps would take, is left only for one that is clearly faster.
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "ops/cuda/lt_problem.h"
+
+namespace apus::ops::cuda {
+namespace {
+
+constexpr int kCandidates = 8;
+constexpr int kRounds = 3;
+/// Short products run several times between two events.
+constexpr float kRoundMs = 0.15F;
+constexpr int kMostRepeats = 12;
+/// After the first round: no more time for what is this much slower than the best.
+constexpr float kHopeless = 1.2F;
+/// What another proposal than the first must reach.
+constexpr float kClear = 0.98F;
+constexpr int64_t kMostScratchBytes = int64_t{256} << 20;
+
+class Event final {
+ public:
+  Event() { C10_CUDA_CHECK(cudaEventCreate(&event_)); }
+  ~Event() { C10_CUDA_CHECK_WARN(cudaEventDestroy(event_)); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(cudaStream_t stream) { C10_CUDA_CHECK(cudaEventRecord(event_, stream)); }
+  void wait() { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }
+  float since(const Event& begin) const {
+    float milliseconds = 0.0F;
+    C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin.event_, event_));
+    return milliseconds;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+struct Candidate {
+  GemmPlan plan;
+  Event begin, end;
+  float least = std::numeric_limits<float>::infinity();
+  bool runs = true;
+};
+
+class Race final {
+ public:
+  Race(LtProblem& problem, const std::vector<GemmPlan>& plans, cudaStream_t stream, void* d)
+      : problem_(problem), candidates_(plans.size()), stream_(stream), d_(d) {
+    for (size_t i = 0; i < plans.size(); ++i) candidates_[i].plan = plans[i];
+  }
+
+  std::optional<GemmPlan> winner() {
+    for (Candidate& candidate : candidates_) candidate.runs = problem_.launch(candidate.plan, stream_, d_);
+    if (!candidates_[0].runs) return std::nullopt;
+    const float once = round(1);
+    const int repeats = static_cast<int>(
+        std::clamp(kRoundMs / std::max(once, 1e-3F), 1.0F, static_cast<float>(kMostRepeats)));
+    for (Candidate& candidate : candidates_) {
+      candidate.runs = candidate.runs && candidate.least <= kHopeless * once;
+      if (repeats > 1) candidate.least = std::numeric_limits<float>::infinity();
+    }
+    candidates_[0].runs = true;
+    for (int i = 1; i < kRounds; ++i) round(repeats);
+    const Candidate* best = &candidates_[0];
+    for (const Candidate& candidate : candidates_)
+      if (candidate.least < kClear * candidates_[0].least && candidate.least < best->least) best = &candidate;
+    return best->plan;
+  }
+
+ private:
+  /// Runs all by turns; the least time of one product so far.
+  float round(int repeats) {
+    for (Candidate& candidate : candidates_) {
+      if (!candidate.runs) continue;
+      candidate.begin.record(stream_);
+      for (int i = 0; i < repeats; ++i) problem_.launch(candidate.plan, stream_, d_);
+      candidate.end.record(stream_);
+    }
+    float least = std::numeric_limits<float>::infinity();
+    for (Candidate& candidate : candidates_) {
+      if (!candidate.runs) continue;
+      candidate.end.wait();
+      candidate.least =
+          std::min(candidate.least, candidate.end.since(candidate.begin) / static_cast<float>(repeats));
+      least = std::min(least, candidate.least);
+    }
+    return least;
+  }
+
+  LtProblem& problem_;
+  std::vector<Candidate> candidates_;
+  cudaStream_t stream_;
+  void* d_;
+};
+
+/// Memory in the layout of D.
+at::Tensor like_result(const at::Tensor& d) {
+  return at::empty({(d.size(0) - 1) * row_stride(d) + d.size(1)}, d.options());
+}
+
+}  // namespace
+
+std::optional<GemmPlan> timed_plan(LtProblem& problem, const Gemm& product, cudaStream_t stream) {
+  const bool repeatable = product.beta == 0.0 || product.c.defined();
+  at::Tensor scratch;
+  if (!repeatable) {
+    const int64_t bytes = product.d.size(0) * row_stride(product.d) * product.d.element_size();
+    if (bytes > kMostScratchBytes) return std::nullopt;
+    try {
+      scratch = like_result(product.d);
+    } catch (const c10::OutOfMemoryError&) {
+      return std::nullopt;
+    }
+  }
+  const std::vector<GemmPlan> plans = problem.proposals(kCandidates);
+  if (plans.empty()) return std::nullopt;
+  std::optional<GemmPlan> best = plans[0];
+  if (plans.size() > 1)
+    best = Race(problem, plans, stream, repeatable ? nullptr : scratch.mutable_data_ptr()).winner();
+  if (best) best->is_settled = true;
+  return best;
+}
+
+}  // namespace apus::ops::cuda
