@@ -56,6 +56,10 @@ int64_t BenchDevice::allocated() const {
   return device_.is_cpu() ? 0 : allocator::getDeviceStats(device_.index()).allocated_bytes[kAll].current;
 }
 
+int64_t BenchDevice::driver_allocations() const {
+  return device_.is_cpu() ? 0 : allocator::getDeviceStats(device_.index()).num_device_alloc;
+}
+
 void BenchDevice::limit_memory(double gib) const {
   if (device_.is_cpu() || gib == 0) return;
   size_t free = 0, total = 0;

@@ -81,6 +81,7 @@ class StepWatch {
     json["share_of_floor"] = rounded(floor_seconds(job_) * steps_s, 4);
     json["peak_gib"] = rounded(static_cast<double>(peaks_.allocated) / kGib, 3);
     json["reserved_gib"] = rounded(static_cast<double>(peaks_.reserved) / kGib, 3);
+    json["driver_allocations"] = driver_allocations_;
     json["watts"] = rounded(reading_.watts, 0);
     json["mhz"] = rounded(reading_.mhz, 0);
     json["mhz_lowest"] = reading_.lowest_mhz;
@@ -98,6 +99,7 @@ class StepWatch {
     if (device_.device().is_cuda() && step_s > 0)
       wanted_ = std::max(wanted_, static_cast<int64_t>(std::ceil(job_.min_s / step_s)));
     device_.reset_memory_peaks();
+    driver_allocations_ = device_.driver_allocations();
     meter_.start();
     begin_ = SteadyClock::now();
   }
@@ -108,6 +110,7 @@ class StepWatch {
     end_ = SteadyClock::now();
     reading_ = meter_.stop();
     peaks_ = device_.memory_peaks();
+    driver_allocations_ = device_.driver_allocations() - driver_allocations_;
   }
 
   /// `beyond`: steps since the timed ones ended.
@@ -139,6 +142,7 @@ class StepWatch {
   double first_s_ = 0.0;
   MeterReading reading_;
   MemoryPeaks peaks_;
+  int64_t driver_allocations_ = 0;  // until the clock started, then since
   std::vector<double> milliseconds_, losses_, norms_;
   Json shares_;
 };
@@ -168,6 +172,7 @@ void write_plan(const TrainCase& job, const train::ModelShape& shape, Json& json
                          .micro_batch_rows = job.batch,
                          .accumulation = job.accumulation};
   input.rows.packed = job.layout == "packed";
+  if (job.cap_gib > 0) input.card_bytes = static_cast<int64_t>(job.cap_gib * kGib);
   if (job.is_dpo())
     input.reference = job.is_cached() ? train::PlanReference::kCached : train::PlanReference::kSameModel;
   const train::MemoryPlan plan = train::plan_memory(input);
