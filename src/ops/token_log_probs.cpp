@@ -246,6 +246,11 @@ void check_operands(const at::Tensor& hidden_MD, const at::Tensor& weight_VD, co
 
 }  // namespace
 
+int64_t gpu_logit_bytes(int64_t card_bytes) {
+  constexpr int64_t kMost = int64_t{5} << 29, kShare = 32;
+  return std::min(kMost, card_bytes / kShare);
+}
+
 at::Tensor token_log_probs(const at::Tensor& hidden_MD, const at::Tensor& weight_VD,
                            const at::Tensor& targets_M, const TokenLogProbsOptions& options) {
   check_operands(hidden_MD, weight_VD, targets_M);

@@ -13,7 +13,7 @@ namespace {
 using parallel::Recompute;
 
 constexpr int64_t kGemmWorkspace = int64_t{32} << 20;  // ops::gemm's
-constexpr int64_t kLogitBytes = int64_t{5} << 29;      // ops::token_log_probs' chunk
+constexpr int64_t kLogitBytes = int64_t{5} << 29;      // ops::gpu_logit_bytes of a large card
 constexpr int64_t kAttentionSlots = 16;                // the smallest class of sequence counts
 
 int64_t size_of(at::ScalarType dtype) {

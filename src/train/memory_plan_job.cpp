@@ -92,6 +92,7 @@ JobPlan plan_of(const JobOptions& options, const PlanContext& context, const nlo
   plan.cluster = context.cluster;
   plan.device_bytes = context.device_bytes;
   if (context.card) plan.device_bytes = context.card->memory_bytes;
+  if (context.device == PlanDevice::kCard) input.card_bytes = plan.device_bytes;
   const auto type = JsonView(config, "config.json").require<std::string>("model_type");
   plan.flops =
       context.registry->find(type).token_flops(config, std::max<int64_t>(1, std::llround(input.rows.mean)));

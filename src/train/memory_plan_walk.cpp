@@ -4,6 +4,7 @@
 
 #include "apus/base/error.h"
 #include "apus/memory/param_group.h"
+#include "apus/ops/token_log_probs.h"
 #include "train/memory_plan_fused.h"
 
 namespace apus::train {
@@ -127,9 +128,14 @@ BlockCost PlanWalk::cost_of(const UnitShape& block, const PassSizes& pass, Recom
 }
 
 HeadCost PlanWalk::head_cost_of(const UnitShape& head, const PassSizes& pass) const {
-  const int64_t vocab_size = input_.model.vocab_size, chunk = input_.engine.head_chunk_tokens;
-  return on_card() ? fused_head_cost(head, pass, vocab_size, chunk)
-                   : head_cost(head, pass, vocab_size, chunk);
+  const int64_t vocab_size = input_.model.vocab_size;
+  int64_t chunk = input_.engine.head_chunk_tokens;
+  if (!on_card()) return head_cost(head, pass, vocab_size, chunk);
+  if (chunk == 0 && input_.card_bytes) {
+    const int64_t row_bytes = vocab_size * size_of(pass.dtype);
+    chunk = std::max<int64_t>(1, ops::gpu_logit_bytes(*input_.card_bytes) / row_bytes);
+  }
+  return fused_head_cost(head, pass, vocab_size, chunk);
 }
 
 void PlanWalk::cost_blocks() {

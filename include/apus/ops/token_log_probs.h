@@ -14,8 +14,8 @@ namespace apus::ops {
 
 /// How token_log_probs works through its rows.
 struct APUS_API TokenLogProbsOptions {
-  /// Rows whose logits exist at a time; 0 = as many as chunk_bytes allow. Changes memory and speed, not the
-  /// result beyond rounding.
+  /// Rows whose logits exist at a time, at most (a GPU deals rows evenly to chunks); 0 = as chunk_bytes
+  /// allow. Changes memory and speed, not the result beyond rounding.
   int64_t chunk_tokens = 0;
   /// Read where chunk_tokens is 0: bytes of a chunk's logits, fp32 on the CPU, in the operands' dtype on a
   /// GPU (where rows are then dealt evenly to chunks). 0 = 256 MiB on the CPU, 2.5 GiB on a GPU.
@@ -34,6 +34,10 @@ struct APUS_API TokenLogProbsOptions {
   /// outlives backward. Null: the tape gets all gradients.
   memory::GradSink* gradients = nullptr;
 };
+
+/// Bytes of logits that the head holds at a time on a GPU of so much memory, where nobody says otherwise: 2.5
+/// GiB, 8k rows of a large vocabulary, with which its products run fastest, but at most a thirty-second part.
+APUS_API int64_t gpu_logit_bytes(int64_t card_bytes);
 
 /// Log-probability of each row's target under softmax of the vocabulary projection, without whole logits.
 /// Maths:       logp[m] = z[m, target[m]] - logsumexp_v z[m, v], z = hidden W^T.

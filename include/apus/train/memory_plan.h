@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -107,6 +108,9 @@ struct APUS_API PlanInput {
   int64_t batches_ahead = 2;
   PlanReference reference = PlanReference::kNone;
   PlanDevice device = PlanDevice::kCard;
+  /// Of a card: its memory, or what the process may take of it, by which the loss head chooses its chunks;
+  /// absent: a large one.
+  std::optional<int64_t> card_bytes = {};
   /// Frozen parameters are mappings of the model's files (the dtype is the stored one).
   bool mapped_weights = true;
 };

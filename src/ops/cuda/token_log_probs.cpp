@@ -2,6 +2,9 @@
 // log-probabilities and, in place, into their gradient (kernels/log_probs.cu), one product for the rows of
 // dX. Where the factor of each row is known, the same gradient also gives dW at once, straight into the
 // sink's buffer; else a weight's gradient computes the logits once more in backward.
+#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -26,7 +29,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kChunkBytes = int64_t{5} << 29;  // 8k rows of a 152k vocabulary in bf16
 constexpr int64_t kRowBytes = 128;  // logit rows start at multiples of it: vectors, and cache lines
 constexpr int64_t kTile = 128;      // of the products, in rows
 
@@ -40,11 +42,19 @@ int64_t logit_stride(const at::Tensor& weight_VD) {
   return (weight_VD.size(0) + unit - 1) / unit * unit;
 }
 
+/// What this process may take of the current card.
+int64_t card_bytes() {
+  const double share = c10::cuda::CUDACachingAllocator::getMemoryFraction(c10::cuda::current_device());
+  return static_cast<int64_t>(share *
+                              static_cast<double>(at::cuda::getCurrentDeviceProperties()->totalGlobalMem));
+}
+
+/// As many rows as the options allow, or evenly fewer where there are more, in tiles of the products.
 int64_t chunk_rows(const TokenLogProbsOptions& options, const at::Tensor& weight_VD, int64_t rows) {
-  if (options.chunk_tokens > 0) return options.chunk_tokens;
-  const int64_t bytes = options.chunk_bytes > 0 ? options.chunk_bytes : kChunkBytes;
+  const int64_t bytes = options.chunk_bytes > 0 ? options.chunk_bytes : gpu_logit_bytes(card_bytes());
   const int64_t row_bytes = logit_stride(weight_VD) * static_cast<int64_t>(weight_VD.element_size());
-  const int64_t most = std::max<int64_t>(1, bytes / row_bytes);
+  const int64_t most =
+      options.chunk_tokens > 0 ? options.chunk_tokens : std::max<int64_t>(1, bytes / row_bytes);
   if (most < kTile || rows <= most) return most;
   const int64_t tiled = most / kTile * kTile;
   const int64_t chunks = (rows + tiled - 1) / tiled;

@@ -261,6 +261,12 @@ TEST_P(TokenLogProbsInto, ASinkTakesTheWeightGradient) {
 
 INSTANTIATE_TEST_SUITE_P(FactorsKnown, TokenLogProbsInto, ::testing::Bool());
 
+TEST(TokenLogProbs, LogitsAreAtMostAThirtySecondPartOfAGpu) {
+  EXPECT_EQ(gpu_logit_bytes(int64_t{80} << 30), int64_t{5} << 29);
+  EXPECT_EQ(gpu_logit_bytes(int64_t{141} << 30), int64_t{5} << 29);
+  EXPECT_EQ(gpu_logit_bytes(int64_t{40} << 30), int64_t{5} << 28);
+}
+
 TEST(TokenLogProbs, RefusesFactorsThatDoNotFit) {
   const at::Tensor hidden = at::ones({3, 2}), weight = at::ones({4, 2}), targets = at::zeros({3}, at::kLong);
   EXPECT_THROW(token_log_probs(hidden, weight, targets, {.row_scale_M = at::ones({2})}), ShapeError);
