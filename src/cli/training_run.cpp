@@ -14,6 +14,7 @@
 #include "cli/choose_device.h"
 #include "cli/compute_threads.h"
 #include "cli/error_text.h"
+#include "cli/growing_segments.h"
 #include "cli/job_task.h"
 #include "cli/model_folder.h"
 #include "cli/run_console.h"
@@ -76,6 +77,7 @@ class RankRun final {
     facts.local_rank = launch_.local_rank;
     facts.local_world_size = launch_.local_world_size;
     device_ = choose_device(command, facts);
+    if (device_.gpu) grow_segments(call_.environment, *device_.gpu);
     set_compute_threads(compute_threads(call_.environment, launch_.local_world_size));
     if (launch_.rank != 0) return command;
     if (call_.arguments.front() == "train")

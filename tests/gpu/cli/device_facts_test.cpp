@@ -1,11 +1,15 @@
 // What a program with CUDA finds on a machine with a GPU.
 #include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <gtest/gtest.h>
 
 #include "apus/train/cards.h"
 #include "cli/choose_device.h"
 #include "cli/env_text.h"
+#include "cli/growing_segments.h"
 #include "train/job_device.h"
 
 namespace apus::cli {
@@ -43,6 +47,14 @@ TEST_F(DeviceFactsOnGpu, EnvNamesCardsAndLibraries) {
   const std::string text = env_text(read_env_facts(environment_));
   EXPECT_NE(text.find("0: " + train::cuda::gpu_name(0)), text.npos) << text;
   EXPECT_NE(text.find("cuDNN 9."), text.npos) << text;
+}
+
+TEST_F(DeviceFactsOnGpu, SegmentsGrowWhereTheDriverCan) {
+  const bool grow = grow_segments(environment_, 0);
+  EXPECT_EQ(c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments(), grow);
+  // Either way tensors can be had.
+  const at::Tensor large = at::empty({int64_t{64} << 20}, at::TensorOptions(at::kByte).device(at::kCUDA));
+  EXPECT_EQ(large.fill_(7).sum(at::kLong).item<int64_t>(), 7 * (int64_t{64} << 20));
 }
 
 TEST_F(DeviceFactsOnGpu, AKnownCardHasAPeak) {
