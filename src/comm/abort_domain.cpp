@@ -107,11 +107,12 @@ bool AbortDomain::look() {
     const std::optional<std::string> value = store_->try_get(kCause);
     if (!value) return false;
     Cause cause = decode(*value);
-    if (cause.is_deadline && cause.rank != rank_) {
-      answer();
+    if (cause.is_deadline) {
+      // Another rank's report, or that of another thread of this one.
+      if (cause.rank != rank_) answer();
       const Backoff backoff(kReportWait);
       std::optional<std::string> report;
-      while (!(report = store_->try_get(kReport)) && backoff.pause()) continue;
+      while (!ended_ && !(report = store_->try_get(kReport)) && backoff.pause()) continue;
       if (report) cause.reason = *report;
     }
     end(cause.rank, cause.reason);

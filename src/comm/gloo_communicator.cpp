@@ -61,6 +61,7 @@ void wait_for_members(AbortDomain& domain, const GroupState& group, milliseconds
   const std::string prefix = group.key() + "/ready/";
   const OpInfo info{
       .kind = OpKind::kBarrier, .sequence = 0, .dtype = "", .shape = {}, .payload_bytes = 0, .detail = ""};
+  if (domain.poll()) domain.raise(group, info);  // before peers take this rank for one that connects
   Store& store = *domain.store();
   store.set(prefix + std::to_string(group.rank()), "1");
   std::vector<std::string> keys;

@@ -11,11 +11,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCauseWait{1000};
+constexpr milliseconds kNow{0};
+constexpr milliseconds kCauseWait{1000};  // a peer's reason may come behind NCCL's error
 
-/// Ends the job, unless a peer has said more, and throws.
-[[noreturn]] void give_up(AbortDomain& domain, const GroupState& group, const std::string& what) {
-  if (!domain.poll_for(kCauseWait)) {
+/// Ends the job, unless a peer says why within `patience`, and throws.
+[[noreturn]] void give_up(AbortDomain& domain, const GroupState& group, milliseconds patience,
+                          const std::string& what) {
+  if (!domain.poll_for(patience)) {
     const std::string text =
         detail::concat("group ", group.name(), " of ", group.size(),
                        " ranks could not be connected by NCCL: rank ", group.rank(), " ", what);
@@ -32,7 +34,7 @@ NcclUniqueId share_id(const NcclBackend& backend, AbortDomain& domain, const Gro
   if (group.rank() == 0) {
     const NcclResult made = backend.nccl.get_unique_id(id);
     if (made != NcclResult::kSuccess)
-      give_up(domain, group, "has no unique id: " + backend.nccl.error_text(nullptr, made));
+      give_up(domain, group, kNow, "has no unique id: " + backend.nccl.error_text(nullptr, made));
     domain.store()->set(key, std::string(id.bytes.begin(), id.bytes.end()));
     return id;
   }
@@ -41,7 +43,7 @@ NcclUniqueId share_id(const NcclBackend& backend, AbortDomain& domain, const Gro
   while (!(value = domain.store()->try_get(key))) {
     if (domain.poll()) domain.raise(group, {});
     if (!backoff.pause())
-      give_up(domain, group,
+      give_up(domain, group, kNow,
               detail::concat("waited ", timeout.count() / 1000.0, " s for the unique id of rank 0"));
   }
   APUS_CHECK(value->size() == id.bytes.size(), CommError, "the unique id of group ", group.name(), " has ",
@@ -60,7 +62,7 @@ void connect_link(NcclLink& link, const NcclBackend& backend, AbortDomain& domai
   while (now == NcclResult::kInProgress) {
     if (domain.poll()) domain.raise(group, {});
     if (!backoff.pause())
-      give_up(domain, group,
+      give_up(domain, group, kNow,
               detail::concat("waited ", timeout.count() / 1000.0,
                              " s in ncclCommInitRankConfig; a peer or the network is too slow (see "
                              "--ddp_timeout; NCCL_DEBUG=INFO tells more)"));
@@ -68,7 +70,7 @@ void connect_link(NcclLink& link, const NcclBackend& backend, AbortDomain& domai
   }
   if (domain.ended()) domain.raise(group, {});
   if (now != NcclResult::kSuccess)
-    give_up(domain, group, "failed in ncclCommInitRankConfig: " + link.error_text(now));
+    give_up(domain, group, kCauseWait, "failed in ncclCommInitRankConfig: " + link.error_text(now));
 }
 
 void adopt_link(NcclLink& link, const NcclBackend& backend, const GroupState& group, NcclComm comm) {

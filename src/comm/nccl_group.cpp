@@ -206,6 +206,7 @@ class NcclGroup final : public Communicator {
 
   std::unique_ptr<Communicator> do_subgroup(int64_t index, const std::vector<int>& ranks,
                                             const std::string& name) override {
+    if (job_->domain->ended()) job_->domain->raise(*state_, {});
     // Below the key of this NCCL group, so that groups made from the host itself do not meet these.
     const std::string key = state_->key().substr(gloo_.state()->key().size() + 1) +
                             detail::concat("/", index, ".", ranks.front());

@@ -1,16 +1,12 @@
 #include "comm/nccl_link.h"
 
+#include <utility>
+
 #include "comm/backoff.h"
 
 namespace apus::comm {
-namespace {
 
 using std::chrono::milliseconds;
-
-/// Calls do not block, so that a thread that stays in one this long is lost: it is aborted over its head.
-constexpr milliseconds kCallPatience{2000};
-
-}  // namespace
 
 NcclResult NcclLink::connect(int size, const NcclUniqueId& id, int rank) {
   const std::lock_guard lock(mutex_);
@@ -65,23 +61,23 @@ bool NcclLink::close(milliseconds patience, const std::function<bool()>& give_up
   return gone_;
 }
 
-std::vector<NcclResult> NcclLink::abort_links(const std::vector<std::shared_ptr<NcclLink>>& links) {
+std::vector<NcclResult> NcclLink::abort_links(const std::vector<std::shared_ptr<NcclLink>>& links,
+                                              milliseconds call_patience) {
   for (const auto& link : links) link->mark();
   std::vector<std::unique_lock<std::timed_mutex>> locks;
-  for (const auto& link : links) locks.emplace_back(link->mutex_, kCallPatience);
-  std::vector<NcclResult> results;
-  if (links.empty()) return results;
-  const NcclApi& nccl = links.front()->backend_->nccl;
-  nccl.group_start();
+  std::vector<NcclComm> comms;
   for (const auto& link : links) {
-    const NcclComm comm = std::exchange(link->comm_, nullptr);
-    results.push_back(comm == nullptr ? NcclResult::kSuccess : nccl.abort(comm));
+    locks.emplace_back(link->mutex_, call_patience);
+    if (const NcclComm comm = std::exchange(link->comm_, nullptr)) comms.push_back(comm);
   }
-  const NcclResult end = nccl.group_end();
-  for (size_t i = 0; i < links.size(); ++i) {
-    if (results[i] == NcclResult::kSuccess) results[i] = end;
-    links[i]->gone_ = true;
+  std::vector<NcclResult> results;
+  if (!comms.empty()) {
+    const NcclApi& nccl = links.front()->backend_->nccl;
+    results.push_back(nccl.group_start());
+    for (const NcclComm comm : comms) results.push_back(nccl.abort(comm));
+    results.push_back(nccl.group_end());
   }
+  for (const auto& link : links) link->gone_ = true;
   return results;
 }
 

@@ -50,8 +50,12 @@ class NcclLink {
 
   /// Marks all links, then aborts each, from this one thread and in one NCCL group: so the flags that end
   /// kernels are set for all before NCCL waits for one of them, whose memory cannot be freed while another's
-  /// kernel occupies the device. What NCCL answered for each.
-  static std::vector<NcclResult> abort_links(const std::vector<std::shared_ptr<NcclLink>>& links);
+  /// kernel occupies the device. What NCCL answered to each call.
+  /// Calls do not block, so that a thread that stays in one longer than `call_patience` is lost: its
+  /// communicator is aborted over its head.
+  static std::vector<NcclResult> abort_links(
+      const std::vector<std::shared_ptr<NcclLink>>& links,
+      std::chrono::milliseconds call_patience = std::chrono::milliseconds(2000));
 
  private:
   std::shared_ptr<const NcclBackend> backend_;
