@@ -10,6 +10,7 @@
 
 #include "apus/memory/flat_layout.h"
 #include "train/memory_plan_fused.h"
+#include "train/memory_plan_projection.h"
 
 namespace apus::train {
 namespace {
@@ -100,8 +101,12 @@ int64_t frozen_buffer(const Parameters& parameters, int64_t size, int ranks) {
 void place_frozen(const PlanInput& input, int ranks, PlacedModel& placed) {
   const int64_t size = size_of(input.engine.frozen_dtype.value_or(input.dtype));
   placed.has_homes = input.device == PlanDevice::kCard && !shards_frozen(input);
-  for (size_t unit = 1; placed.has_homes && unit + 1 < input.model.units.size(); ++unit)
-    placed.frozen_bytes += home_elements(input.model.units[unit]) * size;
+  int64_t home = 0;
+  for (size_t unit = 1; placed.has_homes && unit + 1 < input.model.units.size(); ++unit) {
+    const UnitShape& block = input.model.units[unit];
+    if (unit == 1 || !alike(block, input.model.units[unit - 1])) home = home_elements(block) * size;
+    placed.frozen_bytes += home;
+  }
   const std::vector<Parameters> units = owned(input.model, false);
   for (size_t unit = 0; unit < units.size(); ++unit) {
     if (units[unit].empty()) continue;

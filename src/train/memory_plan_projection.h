@@ -45,4 +45,12 @@ inline ProjectionShape projection(const UnitShape& unit, std::string_view module
   return shape;
 }
 
+/// Whether two blocks cost the same: parameters of equal shapes in equal order, whatever their layer's
+/// number.
+inline bool alike(const UnitShape& a, const UnitShape& b) {
+  return std::ranges::equal(a.parameters, b.parameters, [](const ParameterShape& x, const ParameterShape& y) {
+    return x.sizes == y.sizes && x.dtype == y.dtype && x.trainable == y.trainable;
+  });
+}
+
 }  // namespace apus::train

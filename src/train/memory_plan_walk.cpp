@@ -6,6 +6,7 @@
 #include "apus/memory/param_group.h"
 #include "apus/ops/token_log_probs.h"
 #include "train/memory_plan_fused.h"
+#include "train/memory_plan_projection.h"
 
 namespace apus::train {
 namespace {
@@ -141,11 +142,15 @@ HeadCost PlanWalk::head_cost_of(const UnitShape& head, const PassSizes& pass) co
 void PlanWalk::cost_blocks() {
   const std::vector<UnitShape>& units = input_.model.units;
   bool needs = trains(units.front());
+  Recompute last = Recompute::kNone;
   for (size_t unit = 1; unit + 1 < units.size(); ++unit) {
-    const Recompute recompute = recompute_of(unit - 1);
+    Recompute recompute = recompute_of(unit - 1);
+    if (recompute == Recompute::kBlock) recompute = Recompute::kNone;
+    const bool again =
+        unit > 1 && needs == needs_grad_.back() && recompute == last && alike(units[unit], units[unit - 1]);
     needs_grad_.push_back(needs);
-    costs_.push_back(cost_of(units[unit], pass_sizes(batch_, needs),
-                             recompute == Recompute::kBlock ? Recompute::kNone : recompute));
+    costs_.push_back(again ? costs_.back() : cost_of(units[unit], pass_sizes(batch_, needs), recompute));
+    last = recompute;
     needs = needs || costs_.back().trains;
   }
   needs_grad_.push_back(needs);
@@ -237,9 +242,12 @@ void PlanWalk::plain_pass(const BatchSizes& batch, const ModelShape& model, Gath
   gather.begin(0, Pass::kPlain);
   gather.end(0, Pass::kPlain);
   const size_t head = model.units.size() - 1;
+  int64_t plain = 0;
   for (size_t unit = 1; unit < head; ++unit) {
     gather.begin(unit, Pass::kPlain);
-    ledger_.spike(PlanTerm::kActivations, cost_of(model.units[unit], pass, Recompute::kNone).plain);
+    if (unit == 1 || !alike(model.units[unit], model.units[unit - 1]))
+      plain = cost_of(model.units[unit], pass, Recompute::kNone).plain;
+    ledger_.spike(PlanTerm::kActivations, plain);
     gather.end(unit, Pass::kPlain);
   }
   gather.begin(head, Pass::kPlain);
