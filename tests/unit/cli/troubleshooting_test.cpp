@@ -73,6 +73,24 @@ TEST(Troubleshooting, ADriverThatIsTooOld) {
   EXPECT_NE(row_of("driver ... offers CUDA").find("APUS_TORCH_ROOT"), std::string::npos);
 }
 
+TEST(Troubleshooting, GpusThatCannotServe) {
+  DeviceFacts facts{.survey = {.state = GpuState::kUsable, .count = 2}};
+  const auto message = [&] { return refusal([&] { choose_device(TrainingCommand(), facts); }); };
+  expect_row(message(), "this machine has ", "-DAPUS_CUDA=ON");
+  facts.has_cuda = true;
+  EXPECT_EQ(message(), "accepted");
+  expect_row(choose_device(TrainingCommand(), facts).warnings.at(0), "this machine shows ",
+             "NPROC_PER_NODE=");
+  facts.gpus = {{.name = "Tesla V100", .capability = 70}};
+  expect_row(message(), "GPU ", "CUDA_VISIBLE_DEVICES");
+  facts.local_world_size = 4;
+  EXPECT_NE(row_of("... ranks run on this machine").find("NPROC_PER_NODE"), std::string::npos);
+  EXPECT_NE(message().find("4 ranks run on this machine"), std::string::npos);
+  facts.library_fault = library_fault(
+      {{.name = "cuDNN", .built = "9.19.0", .loaded = "9.1.0", .path = "/usr/lib/libcudnn.so.9"}});
+  expect_row(message(), "cuDNN ", "LD_LIBRARY_PATH");
+}
+
 TEST(Troubleshooting, TheOthersHaveRows) {
   // Their messages are tested where they arise: the launcher, the trainer, the run's folder.
   EXPECT_NE(row_of("port ... is in use").find("another port"), std::string::npos);
