@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "apus/base/error.h"
+#include "apus/ops/cast.h"
 #include "apus/ops/projection.h"
 
 namespace apus::nn {
@@ -27,7 +28,7 @@ at::Tensor Embedding::forward(const at::Tensor& tokens_T, const PassContext& con
   const at::Tensor& table_VD = copy_VD.defined() ? copy_VD : weight_VD_;
   // The rows are rounded, not the whole table.
   const auto rows_of = [&](const at::Tensor& tokens) {
-    return ops::embedding(tokens, table_VD, context.gradients).to(weight_VD_.scalar_type());
+    return ops::cast(ops::embedding(tokens, table_VD, context.gradients), weight_VD_.scalar_type());
   };
   if (!boundary_) return rows_of(tokens_T);
   return boundary_->leave(rows_of(boundary_->enter(tokens_T)));

@@ -10,6 +10,7 @@
 #include "apus/base/error.h"
 #include "apus/base/philox.h"
 #include "apus/nn/dropout_rows.h"
+#include "apus/ops/cast.h"
 #include "apus/ops/dropout.h"
 #include "apus/ops/projection.h"
 
@@ -19,7 +20,7 @@ namespace {
 // x A^T in the adapter's dtype (fp32 beside a bf16 base, say), of dropped x if the pass has dropout.
 at::Tensor inner_rows(const LoraAdapter& adapter, const at::Tensor& x_TI, const PassContext& context) {
   if (!context.dropout || adapter.dropout == 0)
-    return ops::linear(x_TI.to(adapter.a_RI.scalar_type()), adapter.a_RI);
+    return ops::linear(ops::cast(x_TI, adapter.a_RI.scalar_type()), adapter.a_RI);
   const ops::Dropout dropout{.p = adapter.dropout,
                              .key = philox_key(context.dropout->seed, adapter.dropout_path),
                              .rows = context.dropout->rows};
@@ -29,7 +30,7 @@ at::Tensor inner_rows(const LoraAdapter& adapter, const at::Tensor& x_TI, const 
 // The scaling goes to the narrow side.
 at::Tensor adapter_output(const LoraAdapter& adapter, const at::Tensor& x_TI, const PassContext& context) {
   const at::Tensor inner_TR = inner_rows(adapter, x_TI, context) * adapter.scaling;
-  return ops::linear(inner_TR, adapter.b_OR).to(x_TI.scalar_type());
+  return ops::cast(ops::linear(inner_TR, adapter.b_OR), x_TI.scalar_type());
 }
 
 void check_options(const std::string& name, const LoraOptions& options) {

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "apus/base/error.h"
+#include "apus/ops/cast.h"
 #include "ops/dropout_cuda.h"
 #include "ops/dropout_kernel.h"
 #include "ops/kernel_rows.h"
@@ -133,7 +134,7 @@ class DropoutLinear final : public torch::autograd::Function<DropoutLinear> {
                             const c10::intrusive_ptr<KeptDropout>& kept) {
     context->save_for_backward({x_TI, weight_OI});
     context->saved_data["dropout"] = c10::IValue::make_capsule(kept);
-    return at::linear(drop({x_TI.to(weight_OI.scalar_type())}, kept->options)[0], weight_OI);
+    return at::linear(drop({cast(x_TI, weight_OI.scalar_type())}, kept->options)[0], weight_OI);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
@@ -145,10 +146,10 @@ class DropoutLinear final : public torch::autograd::Function<DropoutLinear> {
     const bool for_x = context->needs_input_grad(0), for_weight = context->needs_input_grad(1);
     std::vector<at::Tensor> masked;
     if (for_x) masked.push_back(at::mm(dy_TO, weight_OI));
-    if (for_weight) masked.push_back(x_TI.to(weight_OI.scalar_type()));
+    if (for_weight) masked.push_back(cast(x_TI, weight_OI.scalar_type()));
     masked = drop(masked, kept->options);
     variable_list result(3);
-    if (for_x) result[0] = masked.front().to(x_TI.scalar_type());
+    if (for_x) result[0] = cast(masked.front(), x_TI.scalar_type());
     if (for_weight) result[1] = at::mm(dy_TO.t(), masked.back());
     return result;
   }
