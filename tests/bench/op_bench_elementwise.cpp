@@ -7,6 +7,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
@@ -15,10 +18,12 @@
 #include <vector>
 
 #include "apus/ops/activation.h"
+#include "apus/ops/cast.h"
 #include "apus/ops/dropout.h"
 #include "apus/ops/norm.h"
 #include "apus/ops/projection.h"
 #include "apus/ops/rotary.h"
+#include "ops/kernels/embedding.h"
 #include "ops/twins.h"
 #include "tests/bench/op_bench.h"
 
@@ -228,12 +233,44 @@ void add_cast(Suite& suite, at::ScalarType from, at::ScalarType to) {
   constexpr int64_t kElements = int64_t{1} << 28;
   suite.add(std::string("cast/") + c10::toString(from) + " to " + c10::toString(to), [=] {
     const at::Tensor x = at::empty({kElements}, at::TensorOptions(from).device(at::kCUDA)).normal_();
-    const at::Tensor y = at::empty({kElements}, x.options().dtype(to));
     OpCase op;
     op.bytes = kElements * 6;
-    op.run = [x, y] { y.copy_(x); };
+    op.run = [=] { ops::cast(x, to); };
+    op.reference = [=] { x.to(to); };
+    op.reference_name = "at::Tensor::to";
     return op;
   });
+}
+
+/// The additions alone, of sorted tokens into fp32: dy read, each token's row read and written.
+void add_embedding_kernel(Suite& suite, int64_t vocab, int64_t columns) {
+  suite.add(
+      "embedding_kernel/backward " + std::to_string(kTokens) + " of " + std::to_string(vocab) + "x" +
+          std::to_string(columns),
+      [=] {
+        const auto gpu = at::TensorOptions(at::kFloat).device(at::kCUDA);
+        const at::Tensor tokens = at::randint(0, vocab, {kTokens}, gpu.dtype(at::kInt));
+        const auto [sorted, positions] = at::sort(tokens, /*stable=*/true, 0, /*descending=*/false);
+        const at::Tensor dy = random({kTokens, columns}), grad = at::zeros({vocab, columns}, gpu);
+        const at::Tensor partials = at::empty({2 * kTokens / ops::kernels::kEmbeddingSegment, columns}, gpu);
+        const int64_t distinct = sorted.diff().ne(0).sum().item<int64_t>() + 1;
+        OpCase op;
+        op.bytes = (kTokens * 2 + distinct * 8) * columns;
+        op.run = [=, sorted = sorted, positions = positions] {
+          ops::kernels::embedding_backward({.tokens = sorted.const_data_ptr<int32_t>(),
+                                            .positions = positions.const_data_ptr<int64_t>(),
+                                            .dy = dy.const_data_ptr(),
+                                            .dy_stride = columns,
+                                            .grad = grad.mutable_data_ptr(),
+                                            .partials = partials.mutable_data_ptr<float>(),
+                                            .rows = kTokens,
+                                            .vocab = vocab,
+                                            .columns = columns},
+                                           ops::kernels::Element::kBf16, ops::kernels::Element::kFp32,
+                                           c10::cuda::getCurrentCUDAStream().stream());
+        };
+        return op;
+      });
 }
 
 }  // namespace
@@ -249,6 +286,8 @@ void add_elementwise_cases(Suite& suite) {
   add_rotary(suite, {32, 8, 128}, /*normed=*/true, /*trained=*/true);
   add_embedding(suite, 151936, 896);
   add_embedding(suite, 152064, 3584);
+  add_embedding_kernel(suite, 151936, 896);
+  add_embedding_kernel(suite, 152064, 3584);
   add_dropout(suite, 3584);
   add_cast(suite, at::kFloat, at::kBFloat16);
   add_cast(suite, at::kBFloat16, at::kFloat);

@@ -34,10 +34,12 @@ void add_rows(const at::Tensor& tokens_T, const at::Tensor& given_TD, const at::
   const at::Tensor dy_TD = kernel_rows(given_TD);
   const int64_t rows = dy_TD.size(0), columns = dy_TD.size(1);
   if (rows == 0) return;
-  const auto [sorted_T, positions_T] = at::sort(tokens_T, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  // 32 bits sort in half the passes of 64; what is outside the table stays outside.
+  const at::Tensor keys_T = tokens_T.clamp(-1, grad_VD.size(0)).to(at::kInt);
+  const auto [sorted_T, positions_T] = at::sort(keys_T, /*stable=*/true, /*dim=*/0, /*descending=*/false);
   const int64_t segments = (rows + kernels::kEmbeddingSegment - 1) / kernels::kEmbeddingSegment;
   const at::Tensor partials = at::empty({2 * segments, columns}, dy_TD.options().dtype(at::kFloat));
-  kernels::embedding_backward({.tokens = sorted_T.const_data_ptr<int64_t>(),
+  kernels::embedding_backward({.tokens = sorted_T.const_data_ptr<int32_t>(),
                                .positions = positions_T.const_data_ptr<int64_t>(),
                                .dy = dy_TD.const_data_ptr(),
                                .dy_stride = row_stride(dy_TD),

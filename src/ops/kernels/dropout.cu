@@ -21,32 +21,50 @@ __device__ __forceinline__ float factor_of(const DropoutRows& job, uint32_t word
   return (word >> 8) >= job.threshold ? job.scale : 0.0f;
 }
 
+/// What kept features are multiplied by, for the vector `at` of a row.
+template <typename T>
+__device__ __forceinline__ void draw(const DropoutRows& job, const SampleCoordinate& place, int at,
+                                     float (&factors)[kLanes<T>]) {
+#pragma unroll
+  for (int j = 0; j < kLanes<T>; j += 4) {
+    const uint32_t feature = job.first_feature + static_cast<uint32_t>(at) * kLanes<T> + j;
+    const PhiloxBlock bits = philox4x32(sample_counter(place, feature), job.key);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) factors[j + k] = factor_of(job, bits.w[k]);
+  }
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kTileThreads) drop_vectors(DropoutRows job, int tiles) {
   const int vectors = static_cast<int>(job.columns / kLanes<T>);
+  const bool has_second = job.tensors[1].x != nullptr;
   for_tile(job.rows, tiles, [&](int64_t row, int first) {
-    const SampleCoordinate place = place_of(job, row);
+    const T* x = static_cast<const T*>(job.tensors[0].x) + row * job.tensors[0].x_stride;
+    const T* x2 = static_cast<const T*>(job.tensors[1].x) + row * job.tensors[1].x_stride;
+    uint4 raw[kTileVectors], raw2[kTileVectors];
+#pragma unroll
     for (int i = 0; i < kTileVectors; ++i) {
-      const int at = first + i * kTileThreads;
-      if (at >= vectors) return;
-      float factors[kLanes<T>];
+      const int at = first + i * static_cast<int>(blockDim.x);
+      if (at >= vectors) continue;
+      raw[i] = load_vector(x, at);
+      if (has_second) raw2[i] = load_vector(x2, at);
+    }
+    const SampleCoordinate place = place_of(job, row);
 #pragma unroll
-      for (int j = 0; j < kLanes<T>; j += 4) {
-        const uint32_t feature = job.first_feature + static_cast<uint32_t>(at) * kLanes<T> + j;
-        const PhiloxBlock bits = philox4x32(sample_counter(place, feature), job.key);
+    for (int i = 0; i < kTileVectors; ++i) {
+      const int at = first + i * static_cast<int>(blockDim.x);
+      if (at >= vectors) continue;
+      float factors[kLanes<T>], values[kLanes<T>];
+      draw<T>(job, place, at, factors);
+      unpack<T>(raw[i], values);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) factors[j + k] = factor_of(job, bits.w[k]);
-      }
+      for (int j = 0; j < kLanes<T>; ++j) values[j] *= factors[j];
+      store_vector(static_cast<T*>(job.tensors[0].y) + row * job.columns, at, pack<T>(values));
+      if (!has_second) continue;
+      unpack<T>(raw2[i], values);
 #pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        if (job.tensors[k].x == nullptr) continue;
-        float values[kLanes<T>];
-        unpack<T>(load_vector(static_cast<const T*>(job.tensors[k].x) + row * job.tensors[k].x_stride, at),
-                  values);
-#pragma unroll
-        for (int j = 0; j < kLanes<T>; ++j) values[j] *= factors[j];
-        store_vector(static_cast<T*>(job.tensors[k].y) + row * job.columns, at, pack<T>(values));
-      }
+      for (int j = 0; j < kLanes<T>; ++j) values[j] *= factors[j];
+      store_vector(static_cast<T*>(job.tensors[1].y) + row * job.columns, at, pack<T>(values));
     }
   });
 }
@@ -83,9 +101,8 @@ bool takes_vectors(const DropoutRows& job, int lanes) {
 template <typename T>
 void drop(const DropoutRows& job, cudaStream_t stream) {
   if (takes_vectors(job, kLanes<T>)) {
-    const int64_t vectors = job.columns / kLanes<T>;
-    const unsigned grid = tile_grid(drop_vectors<T>, job.rows, vectors);
-    drop_vectors<T><<<grid, kTileThreads, 0, stream>>>(job, static_cast<int>(tiles_of(vectors)));
+    const Tiles tiles = tiles_of(drop_vectors<T>, job.rows, job.columns / kLanes<T>);
+    drop_vectors<T><<<tiles.blocks, tiles.threads, 0, stream>>>(job, tiles.count);
   } else {
     const int64_t grid = persistent_grid(drop_elements<T>, kTileThreads, job.rows);
     drop_elements<T><<<static_cast<unsigned>(grid), kTileThreads, 0, stream>>>(job);

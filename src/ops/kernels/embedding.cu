@@ -6,7 +6,7 @@
 // memory bandwidth limits it.
 #include "ops/kernels/embedding.h"
 
-#include "ops/kernels/persistent_grid.h"
+#include "ops/kernels/launch_check.h"
 #include "ops/kernels/vector.cuh"
 
 namespace apus::ops::kernels {
@@ -19,20 +19,39 @@ constexpr int kAhead = 4;
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) gather_rows(EmbeddingForward job) {
-  const int64_t vectors = job.columns / kLanes<T>;
+  const int64_t vectors = job.columns / kLanes<T>, base = int64_t{blockIdx.x} * kAhead;
   float nothing[kLanes<T>];
 #pragma unroll
   for (int j = 0; j < kLanes<T>; ++j) nothing[j] = __int_as_float(0x7fffffff);
-  for (int64_t row = blockIdx.x; row < job.rows; row += gridDim.x) {
-    const int64_t token = job.tokens[row];
+  const T* from[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) {
+    const int64_t token = job.tokens[min(base + i, job.rows - 1)];
     const bool inside = token >= 0 && token < job.vocab;
-    const T* from = static_cast<const T*>(job.table) + (inside ? token : 0) * job.columns;
-    T* to = static_cast<T*>(job.out) + row * job.columns;
-#pragma unroll 4
-    for (int64_t at = threadIdx.x; at < vectors; at += kThreads)
-      store_vector(to, at, inside ? load_vector(from, at) : pack<T>(nothing));
+    from[i] = inside ? static_cast<const T*>(job.table) + token * job.columns : nullptr;
+  }
+  for (int64_t at = threadIdx.x; at < vectors; at += kThreads) {
+    uint4 raw[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      raw[i] = from[i] == nullptr ? pack<T>(nothing) : load_vector(from[i], at);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      if (base + i < job.rows) store_vector(static_cast<T*>(job.out) + (base + i) * job.columns, at, raw[i]);
   }
 }
+
+/// What a row of the gradient holds in this thread's columns.
+template <typename G, int kCount>
+struct Old {
+  uint4 raw[kCount / kLanes<G>];
+
+  __device__ __forceinline__ void load(const G* row, int64_t first) {
+    const uint4* from = reinterpret_cast<const uint4*>(row + first);
+#pragma unroll
+    for (int i = 0; i < kCount / kLanes<G>; ++i) raw[i] = from[i];
+  }
+};
 
 /// fp32 sums of this thread's columns, of which the first is a multiple of kCount.
 template <int kCount>
@@ -43,17 +62,17 @@ struct Sums {
 #pragma unroll
     for (int j = 0; j < kCount; ++j) values[j] += more[j];
   }
-  /// row[first...] += the sums, and forgets them.
+  /// row[first...] = old + the sums, and forgets them.
   template <typename G>
-  __device__ __forceinline__ void move_into(G* row, int64_t first) {
+  __device__ __forceinline__ void add_to(const Old<G, kCount>& old, G* row, int64_t first) {
     uint4* to = reinterpret_cast<uint4*>(row + first);
 #pragma unroll
     for (int i = 0; i < kCount / kLanes<G>; ++i) {
-      float old[kLanes<G>];
-      unpack<G>(to[i], old);
+      float total[kLanes<G>];
+      unpack<G>(old.raw[i], total);
 #pragma unroll
-      for (int j = 0; j < kLanes<G>; ++j) old[j] += values[i * kLanes<G> + j];
-      to[i] = pack<G>(old);
+      for (int j = 0; j < kLanes<G>; ++j) total[j] += values[i * kLanes<G> + j];
+      to[i] = pack<G>(total);
     }
     *this = {};
   }
@@ -89,45 +108,73 @@ __device__ __forceinline__ bool is_inside(const EmbeddingBackward& job, int64_t 
   return token >= 0 && token < job.vocab;
 }
 
+/// What becomes of the sum after a position: it goes on, is complete, or is a part that another segment
+/// continues.
+enum class Fate { kGoesOn, kComplete, kPartOfBefore, kPartOfAfter, kDropped };
+
+/// The sorted tokens of a block's segment, and whether its first and last run cross a border.
+struct Segment {
+  int32_t tokens[kSegment];
+  int64_t positions[kSegment];
+  int count;
+  bool goes_on_from, goes_on_after;
+
+  __device__ __forceinline__ void load(const EmbeddingBackward& job, int64_t index) {
+    const int64_t begin = segment_begin(index), end = segment_end(job, index);
+    if (threadIdx.x == 0) {
+      count = static_cast<int>(end - begin);
+      goes_on_from = begin > 0 && job.tokens[begin - 1] == job.tokens[begin];
+      goes_on_after = end < job.rows && job.tokens[end] == job.tokens[end - 1];
+    }
+    if (begin + threadIdx.x < end) {
+      tokens[threadIdx.x] = job.tokens[begin + threadIdx.x];
+      positions[threadIdx.x] = job.positions[begin + threadIdx.x];
+    }
+    __syncthreads();
+  }
+  __device__ __forceinline__ Fate fate(const EmbeddingBackward& job, int at) const {
+    const bool is_last = at + 1 == count;
+    if (!is_last && tokens[at + 1] == tokens[at]) return Fate::kGoesOn;
+    if (goes_on_from && tokens[at] == tokens[0]) return Fate::kPartOfBefore;
+    if (is_last && goes_on_after) return Fate::kPartOfAfter;
+    return is_inside(job, tokens[at]) ? Fate::kComplete : Fate::kDropped;
+  }
+};
+
 template <typename T, typename G>
 __global__ void __launch_bounds__(kThreads) add_segments(EmbeddingBackward job) {
-  __shared__ int64_t tokens[kSegment], positions[kSegment];
-  const int64_t segment = blockIdx.x, begin = segment_begin(segment), end = segment_end(job, segment);
-  const int count = static_cast<int>(end - begin);
-  if (static_cast<int>(threadIdx.x) < count) {
-    tokens[threadIdx.x] = job.tokens[begin + threadIdx.x];
-    positions[threadIdx.x] = job.positions[begin + threadIdx.x];
-  }
-  __syncthreads();
+  __shared__ Segment segment;
+  segment.load(job, blockIdx.x);
   const int64_t vector = int64_t{blockIdx.y} * kThreads + threadIdx.x, first = vector * kLanes<T>;
   if (first >= job.columns) return;
-  const bool goes_on_from = begin > 0 && job.tokens[begin - 1] == tokens[0];
-  const bool goes_on_after = end < job.rows && job.tokens[end] == tokens[count - 1];
+  float* parts = job.partials + 2 * int64_t{blockIdx.x} * job.columns;
   Sums<kLanes<T>> sums;
-  for (int base = 0; base < count; base += kAhead) {
+  for (int base = 0; base < segment.count; base += kAhead) {
     uint4 raw[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      if (base + i < count)
-        raw[i] = load_vector(static_cast<const T*>(job.dy) + positions[base + i] * job.dy_stride, vector);
+    Old<G, kLanes<T>> old[kAhead];
+    // All loads of some positions, those of rows that their sums are added to included, travel together.
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int at = base + i;
-      if (at >= count) break;
+      if (at >= segment.count) break;
+      raw[i] = load_vector(static_cast<const T*>(job.dy) + segment.positions[at] * job.dy_stride, vector);
+      if (segment.fate(job, at) == Fate::kComplete)
+        old[i].load(static_cast<const G*>(job.grad) + segment.tokens[at] * job.columns, first);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int at = base + i;
+      if (at >= segment.count) break;
       float values[kLanes<T>];
       unpack<T>(raw[i], values);
       sums.add(values);
-      const int64_t token = tokens[at];
-      const bool is_last = at + 1 == count;
-      if (!is_last && tokens[at + 1] == token) continue;
-      const bool from_before = goes_on_from && token == tokens[0];
-      if (from_before || (is_last && goes_on_after)) {
-        sums.leave_in(job.partials + (2 * segment + (from_before ? 0 : 1)) * job.columns, first);
-      } else if (is_inside(job, token)) {
-        sums.move_into(static_cast<G*>(job.grad) + token * job.columns, first);
-      } else {
+      const Fate fate = segment.fate(job, at);
+      if (fate == Fate::kComplete)
+        sums.add_to(old[i], static_cast<G*>(job.grad) + segment.tokens[at] * job.columns, first);
+      else if (fate == Fate::kPartOfBefore || fate == Fate::kPartOfAfter)
+        sums.leave_in(parts + (fate == Fate::kPartOfBefore ? 0 : job.columns), first);
+      else if (fate == Fate::kDropped)
         sums = {};
-      }
     }
   }
 }
@@ -151,7 +198,10 @@ __global__ void __launch_bounds__(kThreads) join_segments(EmbeddingBackward job)
     const int64_t next = segment_end(job, segment);
     goes_on = next < job.rows && job.tokens[next] == token;
   }
-  sums.move_into(static_cast<G*>(job.grad) + token * job.columns, first);
+  G* row = static_cast<G*>(job.grad) + token * job.columns;
+  Old<G, kCount> old;
+  old.load(row, first);
+  sums.add_to(old, row, first);
 }
 
 unsigned blocks_across(int64_t columns, int64_t a_thread) {
@@ -160,7 +210,7 @@ unsigned blocks_across(int64_t columns, int64_t a_thread) {
 
 template <typename T>
 void gather(const EmbeddingForward& job, cudaStream_t stream) {
-  const int64_t grid = persistent_grid(gather_rows<T>, kThreads, job.rows);
+  const int64_t grid = (job.rows + kAhead - 1) / kAhead;
   gather_rows<T><<<static_cast<unsigned>(grid), kThreads, 0, stream>>>(job);
   check_launch("embedding_forward");
 }

@@ -26,7 +26,7 @@ inline constexpr int64_t kEmbeddingSegment = 32;
 
 /// The table's gradient.
 struct EmbeddingBackward {
-  const int64_t* tokens = nullptr;     ///< [rows], ascending
+  const int32_t* tokens = nullptr;     ///< [rows], ascending
   const int64_t* positions = nullptr;  ///< [rows], the row of dy that each one is for
   const void* dy = nullptr;
   int64_t dy_stride = 0;

@@ -59,11 +59,9 @@ struct Pieces {
       if (at < vectors) store_vector(row, at, raw[i]);
     }
   }
-  /// Makes the compiler keep the sixteen bytes rather than the wider values it has made of them.
   __device__ __forceinline__ void keep_packed() {
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i)
-      asm volatile("" : "+r"(raw[i].x), "+r"(raw[i].y), "+r"(raw[i].z), "+r"(raw[i].w));
+    for (int i = 0; i < kVectors; ++i) kernels::keep_packed(raw[i]);
   }
   /// Adds, and rounds as a tensor would.
   __device__ __forceinline__ void add(const Pieces& other) {
@@ -90,25 +88,38 @@ struct Pieces {
   }
 };
 
-template <typename T>
+/// What forward reads of one row.
+template <typename T, bool kResidual>
+struct ForwardRow {
+  Pieces<T> x, residual;
+
+  __device__ __forceinline__ void load(const NormForward& job, int64_t row, int vectors) {
+    x.load(static_cast<const T*>(job.x) + row * job.x_stride, vectors);
+    if constexpr (kResidual)
+      residual.load(static_cast<const T*>(job.residual) + row * job.residual_stride, vectors);
+  }
+};
+
+template <typename T, bool kResidual>
 __global__ void __launch_bounds__(kMaxThreads) forward_rows(NormForward job) {
   __shared__ float slots[2][kMaxWarps];
   const int vectors = static_cast<int>(job.columns) / kLanes<T>;
+  const int64_t step = int64_t{gridDim.x} * blockDim.y;
+  int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  if (row >= job.rows) return;
+  ForwardRow<T, kResidual> now, next;
+  now.load(job, row, vectors);
   Pieces<T> weight;
   weight.load(static_cast<const T*>(job.weight), vectors);
-  int turn = 0;
-  for (int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y; row < job.rows;
-       row += int64_t{gridDim.x} * blockDim.y) {
-    Pieces<T> x;
-    x.load(static_cast<const T*>(job.x) + row * job.x_stride, vectors);
-    if (job.residual != nullptr) {
-      Pieces<T> residual;
-      residual.load(static_cast<const T*>(job.residual) + row * job.residual_stride, vectors);
-      x.add(residual);
+  for (int turn = 0; row < job.rows; row += step, turn ^= 1, now = next) {
+    // The next row travels while this one is summed and written.
+    if (row + step < job.rows) next.load(job, row + step, vectors);
+    Pieces<T>& x = now.x;
+    if constexpr (kResidual) {
+      x.add(now.residual);
       x.store(static_cast<T*>(job.sum) + row * job.columns, vectors);
     }
     const float total = row_sum(x.sum_of_squares(), slots[turn]);
-    turn ^= 1;
     x.keep_packed();
     weight.keep_packed();
     const float scale = rsqrtf(total / static_cast<float>(job.columns) + job.eps);
@@ -130,7 +141,7 @@ __global__ void __launch_bounds__(kMaxThreads) forward_rows(NormForward job) {
 template <typename T, bool kWanted>
 struct WeightSums {
   __device__ __forceinline__ void add(int, int, float) {}
-  __device__ __forceinline__ void store(float*, int) const {}
+  __device__ __forceinline__ void store(float*, int) {}
 };
 
 template <typename T>
@@ -138,15 +149,39 @@ struct WeightSums<T, true> {
   float sums[kVectors][kLanes<T>] = {};
 
   __device__ __forceinline__ void add(int vector, int lane, float value) { sums[vector][lane] += value; }
-  __device__ __forceinline__ void store(float* row, int vectors) const {
+  /// Writes the block's sums; where it holds several rows, the first one's threads add the others' in order.
+  __device__ __forceinline__ void store(float* row, int vectors) {
+    __shared__ float4 others[kNarrowRows - 1][kWarp * kVectors * kLanes<T> / 4];
+    if (blockDim.y > 1) {
+      if (threadIdx.y > 0) each(vectors, [&](int at, float4& mine) { others[threadIdx.y - 1][at] = mine; });
+      __syncthreads();
+      if (threadIdx.y > 0) return;
+      for (int y = 0; y < static_cast<int>(blockDim.y) - 1; ++y)
+        each(vectors, [&](int at, float4& mine) {
+          const float4 more = others[y][at];
+          mine = make_float4(mine.x + more.x, mine.y + more.y, mine.z + more.z, mine.w + more.w);
+        });
+    }
+    each(vectors, [&](int at, float4& mine) { reinterpret_cast<float4*>(row)[at] = mine; });
+  }
+
+ private:
+  /// Calls body(index of four columns, their sums).
+  template <typename Body>
+  __device__ __forceinline__ void each(int vectors, const Body& body) {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      const int at = threadIdx.x + i * blockDim.x;
-      if (at >= vectors) continue;
+      const int vector = threadIdx.x + i * blockDim.x;
+      if (vector >= vectors) continue;
 #pragma unroll
-      for (int j = 0; j < kLanes<T>; j += 4)
-        reinterpret_cast<float4*>(row)[(at * kLanes<T> + j) / 4] =
-            make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+      for (int j = 0; j < kLanes<T>; j += 4) {
+        float4 four = make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+        body((vector * kLanes<T> + j) / 4, four);
+        sums[i][j] = four.x;
+        sums[i][j + 1] = four.y;
+        sums[i][j + 2] = four.z;
+        sums[i][j + 3] = four.w;
+      }
     }
   }
 };
@@ -200,8 +235,7 @@ __global__ void __launch_bounds__(kRegisterThreads<kWeight>) backward_rows(NormB
     }
     x.store(static_cast<T*>(job.dx) + row * job.dx_stride, vectors);
   }
-  if (kWeight)
-    sums.store(job.partials + (int64_t{blockIdx.x} * blockDim.y + threadIdx.y) * job.columns, vectors);
+  if (kWeight) sums.store(job.partials + int64_t{blockIdx.x} * job.columns, vectors);
 }
 
 /// Threads that hold a row, and rows that share a block.
@@ -217,10 +251,10 @@ int64_t grid_of(Kernel kernel, int64_t rows, dim3 block) {
   return persistent_grid(kernel, static_cast<int>(block.x * block.y), work);
 }
 
-template <typename T>
+template <typename T, bool kResidual>
 void forward(const NormForward& job, dim3 block, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(grid_of(forward_rows<T>, job.rows, block));
-  forward_rows<T><<<grid, block, 0, stream>>>(job);
+  const auto grid = static_cast<unsigned>(grid_of(forward_rows<T, kResidual>, job.rows, block));
+  forward_rows<T, kResidual><<<grid, block, 0, stream>>>(job);
   check_launch("norm_forward");
 }
 
@@ -248,16 +282,18 @@ void backward(const NormBackward& job, dim3 block, cudaStream_t stream) {
 
 void norm_forward(const NormForward& job, Element element, cudaStream_t stream) {
   const dim3 block = block_of(job.columns, element);
+  const bool adds = job.residual != nullptr;
   if (element == Element::kBf16)
-    forward<__nv_bfloat16>(job, block, stream);
+    adds ? forward<__nv_bfloat16, true>(job, block, stream)
+         : forward<__nv_bfloat16, false>(job, block, stream);
   else
-    forward<float>(job, block, stream);
+    adds ? forward<float, true>(job, block, stream) : forward<float, false>(job, block, stream);
 }
 
 int64_t norm_partials(int64_t rows, int64_t columns, Element element) {
   const dim3 block = block_of(columns, element);
-  return block.y * (element == Element::kBf16 ? summing_grid<__nv_bfloat16>(rows, block)
-                                              : summing_grid<float>(rows, block));
+  return element == Element::kBf16 ? summing_grid<__nv_bfloat16>(rows, block)
+                                   : summing_grid<float>(rows, block);
 }
 
 void norm_backward(const NormBackward& job, Element element, cudaStream_t stream) {

@@ -9,11 +9,20 @@ namespace {
 
 // Heads that a thread has in flight: fewer than without norms, for there are more registers to fill.
 constexpr int kHeads = 2;
+// Backward's registers suffice for some 480 threads a processor: small blocks come nearest.
+constexpr int kBackwardThreads = 128;
+
+/// The threads of this one's warp: the block's last may be short.
+__device__ __forceinline__ unsigned warp_mask() {
+  const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  const unsigned behind = blockDim.x * blockDim.y * blockDim.z - thread / 32 * 32;
+  return behind >= 32 ? 0xffffffffu : (1u << behind) - 1;
+}
 
 /// Sum over the threads of a head, which are a power of two.
-__device__ __forceinline__ float head_sum(float value) {
+__device__ __forceinline__ float head_sum(float value, unsigned mask) {
   for (unsigned offset = blockDim.x / 2; offset > 0; offset /= 2)
-    value += __shfl_xor_sync(0xffffffffu, value, static_cast<int>(offset));
+    value += __shfl_xor_sync(mask, value, static_cast<int>(offset));
   return value;
 }
 
@@ -25,6 +34,10 @@ struct Weights {
   __device__ __forceinline__ Weights(const HeadNorm& norm, int half) {
     q.load(static_cast<const T*>(norm.q_weight), half);
     k.load(static_cast<const T*>(norm.k_weight), half);
+  }
+  __device__ __forceinline__ void keep_packed() {
+    q.keep_packed();
+    k.keep_packed();
   }
   __device__ __forceinline__ void of(bool is_q, float (&low)[kLanes<T>], float (&high)[kLanes<T>]) const {
     Halves<T> chosen;
@@ -38,28 +51,34 @@ template <typename T>
 __global__ void __launch_bounds__(kRotaryThreads) forward_rows(RotaryRows job, HeadNorm norm) {
   const int normed = job.q.heads + job.k.heads, total = normed + job.v.heads, half = job.head_dim / 2;
   const int side_by_side = static_cast<int>(blockDim.y);
-  const Weights<T> weights(norm, half);
-  for (int64_t row = blockIdx.x; row < job.rows; row += gridDim.x) {
+  Weights<T> weights(norm, half);
+  const unsigned mask = warp_mask();
+  // All threads of a warp stay in these loops together, rows or not: they meet in head_sum.
+  for (int64_t first = int64_t{blockIdx.x} * blockDim.z; first < job.rows;
+       first += int64_t{gridDim.x} * blockDim.z) {
+    const int64_t row = min(first + threadIdx.z, job.rows - 1);
+    const int mine = first + threadIdx.z < job.rows ? total : 0;
     Angles<T> angles;
     angles.load(job, row);
-    // All threads of a warp stay in this loop together: they meet in head_sum.
     for (int base = 0; base < total; base += side_by_side * kHeads) {
       Halves<T> x[kHeads];
 #pragma unroll
       for (int i = 0; i < kHeads; ++i) {
         const int head = base + i * side_by_side + static_cast<int>(threadIdx.y);
         x[i].clear();
-        if (head < total) x[i].load(HeadPlace<T>(job, row, head).in, half);
+        if (head < mine) x[i].load(HeadPlace<T>(job, row, head).in, half);
       }
 #pragma unroll
       for (int i = 0; i < kHeads; ++i) {
         const int head = base + i * side_by_side + static_cast<int>(threadIdx.y);
         float a[kLanes<T>], b[kLanes<T>], w_low[kLanes<T>], w_high[kLanes<T>], squares = 0.0f;
+        angles.keep_packed();
+        weights.keep_packed();
         x[i].widen(a, b);
 #pragma unroll
         for (int j = 0; j < kLanes<T>; ++j) squares += a[j] * a[j] + b[j] * b[j];
-        const float scale = rsqrtf(head_sum(squares) / static_cast<float>(job.head_dim) + norm.eps);
-        if (head >= total) continue;
+        const float scale = rsqrtf(head_sum(squares, mask) / static_cast<float>(job.head_dim) + norm.eps);
+        if (head >= mine) continue;
         if (head < normed) {
           if (threadIdx.x == 0) norm.scale[row * normed + head] = scale;
           weights.of(head < job.q.heads, w_low, w_high);
@@ -104,8 +123,10 @@ struct WeightSums<T, true> {
  private:
   __device__ __forceinline__ static void store_one(const float (&sums)[2][kLanes<T>], float* out,
                                                    int head_dim) {
-    __shared__ float shared[kRotaryThreads * 2 * kLanes<T>];
-    float* mine = shared + threadIdx.y * head_dim + threadIdx.x * kLanes<T>;
+    __shared__ float shared[kBackwardThreads * 2 * kLanes<T>];
+    const int groups = static_cast<int>(blockDim.y * blockDim.z);
+    const int group = static_cast<int>(threadIdx.z * blockDim.y + threadIdx.y);
+    float* mine = shared + group * head_dim + threadIdx.x * kLanes<T>;
     __syncthreads();
 #pragma unroll
     for (int j = 0; j < kLanes<T>; ++j) {
@@ -113,21 +134,26 @@ struct WeightSums<T, true> {
       mine[head_dim / 2 + j] = sums[1][j];
     }
     __syncthreads();
-    for (int at = threadIdx.y * blockDim.x + threadIdx.x; at < head_dim; at += blockDim.x * blockDim.y) {
+    for (int at = group * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x); at < head_dim;
+         at += groups * static_cast<int>(blockDim.x)) {
       float total = 0.0f;
-      for (int y = 0; y < static_cast<int>(blockDim.y); ++y) total += shared[y * head_dim + at];
+      for (int i = 0; i < groups; ++i) total += shared[i * head_dim + at];
       out[at] = total;
     }
   }
 };
 
 template <typename T, bool kWeight>
-__global__ void __launch_bounds__(kRotaryThreads) backward_rows(RotaryRows job, HeadNormBackward given) {
+__global__ void __launch_bounds__(kBackwardThreads) backward_rows(RotaryRows job, HeadNormBackward given) {
   const int normed = job.q.heads + job.k.heads, total = normed + job.v.heads, half = job.head_dim / 2;
   const int side_by_side = static_cast<int>(blockDim.y);
-  const Weights<T> weights(given.norm, half);
+  Weights<T> weights(given.norm, half);
   WeightSums<T, kWeight> sums;
-  for (int64_t row = blockIdx.x; row < job.rows; row += gridDim.x) {
+  const unsigned mask = warp_mask();
+  for (int64_t first = int64_t{blockIdx.x} * blockDim.z; first < job.rows;
+       first += int64_t{gridDim.x} * blockDim.z) {
+    const int64_t row = min(first + threadIdx.z, job.rows - 1);
+    const int mine = first + threadIdx.z < job.rows ? total : 0;
     Angles<T> angles;
     angles.load(job, row);
     for (int base = 0; base < total; base += side_by_side * kHeads) {
@@ -137,7 +163,7 @@ __global__ void __launch_bounds__(kRotaryThreads) backward_rows(RotaryRows job, 
         const int head = base + i * side_by_side + static_cast<int>(threadIdx.y);
         dy[i].clear();
         x[i].clear();
-        if (head >= total) continue;
+        if (head >= mine) continue;
         const HeadPlace<T> place(job, row, head);
         if (place.in != nullptr) dy[i].load(place.in, half);
         if (head >= normed) continue;
@@ -149,9 +175,11 @@ __global__ void __launch_bounds__(kRotaryThreads) backward_rows(RotaryRows job, 
 #pragma unroll
       for (int i = 0; i < kHeads; ++i) {
         const int head = base + i * side_by_side + static_cast<int>(threadIdx.y);
-        const bool is_q = head < job.q.heads, is_normed = head < normed;
+        const bool is_q = head < job.q.heads, is_normed = head < normed && head < mine;
         const float scale = is_normed ? given.norm.scale[row * normed + head] : 0.0f;
         float g[kLanes<T>], h[kLanes<T>], a[kLanes<T>], b[kLanes<T>], w_low[kLanes<T>], w_high[kLanes<T>];
+        angles.keep_packed();
+        weights.keep_packed();
         dy[i].widen(g, h);
         x[i].widen(a, b);
         weights.of(is_q, w_low, w_high);
@@ -166,8 +194,8 @@ __global__ void __launch_bounds__(kRotaryThreads) backward_rows(RotaryRows job, 
           h[j] *= w_high[j];
           dot += g[j] * a[j] + h[j] * b[j];
         }
-        const float mean = head_sum(dot) / static_cast<float>(job.head_dim);
-        if (head >= total) continue;
+        const float mean = head_sum(dot, mask) / static_cast<float>(job.head_dim);
+        if (head >= mine) continue;
         if (is_normed) {
 #pragma unroll
           for (int j = 0; j < kLanes<T>; ++j) {
@@ -184,52 +212,51 @@ __global__ void __launch_bounds__(kRotaryThreads) backward_rows(RotaryRows job, 
   if (kWeight) sums.store(given.partials + int64_t{blockIdx.x} * 2 * job.head_dim, job.head_dim);
 }
 
-template <typename Kernel>
-int64_t grid_of(Kernel kernel, const RotaryRows& job, dim3 block) {
-  return persistent_grid(kernel, static_cast<int>(block.x * block.y), job.rows);
-}
-
 template <typename T>
-void forward(const RotaryRows& job, const HeadNorm& norm, dim3 block, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(grid_of(forward_rows<T>, job, block));
+void forward(const RotaryRows& job, const HeadNorm& norm, Element element, cudaStream_t stream) {
+  const dim3 block = rotary_block(job, element, kHeads, kRotaryThreads);
+  const unsigned grid = rotary_grid(forward_rows<T>, job, block);
   forward_rows<T><<<grid, block, 0, stream>>>(job, norm);
   check_launch("normed_rotary_forward");
 }
 
 template <typename T, bool kWeight>
-void backward(const RotaryRows& job, const HeadNormBackward& norm, dim3 block, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(grid_of(backward_rows<T, kWeight>, job, block));
+void backward(const RotaryRows& job, const HeadNormBackward& norm, Element element, cudaStream_t stream) {
+  const dim3 block = rotary_block(job, element, kHeads, kBackwardThreads);
+  const unsigned grid = rotary_grid(backward_rows<T, kWeight>, job, block);
   backward_rows<T, kWeight><<<grid, block, 0, stream>>>(job, norm);
   check_launch("normed_rotary_backward");
+}
+
+template <typename T>
+int64_t summing_blocks(const RotaryRows& job, Element element) {
+  return rotary_grid(backward_rows<T, true>, job, rotary_block(job, element, kHeads, kBackwardThreads));
 }
 
 }  // namespace
 
 void normed_rotary_forward(const RotaryRows& job, const HeadNorm& norm, Element element,
                            cudaStream_t stream) {
-  const dim3 block = rotary_block(job, element, /*whole=*/true);
   if (element == Element::kBf16)
-    forward<__nv_bfloat16>(job, norm, block, stream);
+    forward<__nv_bfloat16>(job, norm, element, stream);
   else
-    forward<float>(job, norm, block, stream);
+    forward<float>(job, norm, element, stream);
 }
 
 int64_t normed_rotary_partials(const RotaryRows& job, Element element) {
-  const dim3 block = rotary_block(job, element, /*whole=*/true);
-  return element == Element::kBf16 ? grid_of(backward_rows<__nv_bfloat16, true>, job, block)
-                                   : grid_of(backward_rows<float, true>, job, block);
+  return element == Element::kBf16 ? summing_blocks<__nv_bfloat16>(job, element)
+                                   : summing_blocks<float>(job, element);
 }
 
 void normed_rotary_backward(const RotaryRows& job, const HeadNormBackward& norm, Element element,
                             cudaStream_t stream) {
-  const dim3 block = rotary_block(job, element, /*whole=*/true);
   const bool wanted = norm.partials != nullptr;
   if (element == Element::kBf16)
-    wanted ? backward<__nv_bfloat16, true>(job, norm, block, stream)
-           : backward<__nv_bfloat16, false>(job, norm, block, stream);
+    wanted ? backward<__nv_bfloat16, true>(job, norm, element, stream)
+           : backward<__nv_bfloat16, false>(job, norm, element, stream);
   else
-    wanted ? backward<float, true>(job, norm, block, stream)
-           : backward<float, false>(job, norm, block, stream);
+    wanted ? backward<float, true>(job, norm, element, stream)
+           : backward<float, false>(job, norm, element, stream);
 }
 
 }  // namespace apus::ops::kernels

@@ -1,6 +1,7 @@
 // Rotary embedding with the split of a fused projection's rows, and backward with their join: one pass each.
 // Reads q, k, v (or their gradients) and the row's cosines and sines, writes all heads. Memory bandwidth
-// limits it; a block takes a row, keeps its angles in registers and has all of the row's heads in flight.
+// limits it; a block takes a row, or several, keeps their angles in registers and has all their heads in
+// flight.
 #include "ops/kernels/rotary.cuh"
 
 namespace apus::ops::kernels {
@@ -13,7 +14,8 @@ template <typename T, bool kTransposed>
 __global__ void __launch_bounds__(kRotaryThreads) turn_rows(RotaryRows job) {
   const int total = job.q.heads + job.k.heads + job.v.heads, half = job.head_dim / 2;
   const int side_by_side = static_cast<int>(blockDim.y);
-  for (int64_t row = blockIdx.x; row < job.rows; row += gridDim.x) {
+  for (int64_t row = int64_t{blockIdx.x} * blockDim.z + threadIdx.z; row < job.rows;
+       row += int64_t{gridDim.x} * blockDim.z) {
     Angles<T> angles;
     angles.load(job, row);
     for (int first = threadIdx.y; first < total; first += side_by_side * kHeads) {
@@ -31,6 +33,7 @@ __global__ void __launch_bounds__(kRotaryThreads) turn_rows(RotaryRows job) {
         const int head = first + i * side_by_side;
         if (head >= total) continue;
         const HeadPlace<T> place(job, row, head);
+        angles.keep_packed();
         if (place.turns) {
           float a[kLanes<T>], b[kLanes<T>];
           x[i].widen(a, b);
@@ -46,10 +49,9 @@ __global__ void __launch_bounds__(kRotaryThreads) turn_rows(RotaryRows job) {
 
 template <typename T, bool kTransposed>
 void turn(const RotaryRows& job, Element element, cudaStream_t stream) {
-  const dim3 block = rotary_block(job, element, /*whole=*/false);
-  const int64_t grid =
-      persistent_grid(turn_rows<T, kTransposed>, static_cast<int>(block.x * block.y), job.rows);
-  turn_rows<T, kTransposed><<<static_cast<unsigned>(grid), block, 0, stream>>>(job);
+  const dim3 block = rotary_block(job, element, kHeads, kRotaryThreads);
+  const unsigned grid = rotary_grid(turn_rows<T, kTransposed>, job, block);
+  turn_rows<T, kTransposed><<<grid, block, 0, stream>>>(job);
   check_launch("rotary");
 }
 

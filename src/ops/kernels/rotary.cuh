@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "ops/kernels/persistent_grid.h"
 #include "ops/kernels/rotary.h"
 #include "ops/kernels/vector.cuh"
@@ -9,7 +11,7 @@
 namespace apus::ops::kernels {
 
 /// Threads of a block, at most.
-inline constexpr int kRotaryThreads = 128;
+inline constexpr int kRotaryThreads = 256;
 
 /// Both halves of this thread's piece of a head.
 template <typename T>
@@ -23,6 +25,10 @@ struct Halves {
   __device__ __forceinline__ void store(T* head, int half) const {
     store_vector(head, threadIdx.x, low);
     store_vector(head + half, threadIdx.x, high);
+  }
+  __device__ __forceinline__ void keep_packed() {
+    kernels::keep_packed(low);
+    kernels::keep_packed(high);
   }
   __device__ __forceinline__ void clear() { low = high = make_uint4(0, 0, 0, 0); }
   __device__ __forceinline__ void widen(float (&a)[kLanes<T>], float (&b)[kLanes<T>]) const {
@@ -39,6 +45,10 @@ struct Angles {
   __device__ __forceinline__ void load(const RotaryRows& job, int64_t row) {
     cos.load(static_cast<const T*>(job.cos) + row * job.head_dim, job.head_dim / 2);
     sin.load(static_cast<const T*>(job.sin) + row * job.head_dim, job.head_dim / 2);
+  }
+  __device__ __forceinline__ void keep_packed() {
+    cos.keep_packed();
+    sin.keep_packed();
   }
   /// Turns the pairs (a, b) of the first and the second half; transposed: back.
   template <bool kTransposed>
@@ -81,18 +91,24 @@ struct HeadPlace {
   }
 };
 
-/// The block of a job: the threads of a head, and heads side by side so that few are idle in the last turn
-/// of `heads_a_thread` each. Whole warps where `whole` is set.
-inline dim3 rotary_block(const RotaryRows& job, Element element, bool whole) {
-  const int pairs = job.head_dim / (2 * elements_a_vector(element));
-  const int total = job.q.heads + job.k.heads + job.v.heads, widest = kRotaryThreads / pairs;
-  const int turns = (total + widest - 1) / widest;
-  int side_by_side = (total + turns - 1) / turns;
-  if (whole && pairs <= 32) {
-    const int a_warp = 32 / pairs;
-    side_by_side = (side_by_side + a_warp - 1) / a_warp * a_warp;
-  }
-  return dim3(static_cast<unsigned>(pairs), static_cast<unsigned>(side_by_side));
+/// The block of a job: the threads of a head, heads side by side so that few threads are idle when each takes
+/// `heads_a_thread` at a time, and rows that fill the block up to `threads`.
+inline dim3 rotary_block(const RotaryRows& job, Element element, int heads_a_thread, int threads) {
+  const auto parts = [](int whole, int part) { return (whole + part - 1) / part; };
+  const int pairs = job.head_dim / (2 * elements_a_vector(element)), widest = threads / pairs;
+  const int total = job.q.heads + job.k.heads + job.v.heads;
+  const int turns = parts(total, widest * heads_a_thread);
+  const int side_by_side = parts(total, turns * heads_a_thread);
+  constexpr int kMostRows = 64;  // a block's third dim takes no more
+  const int rows = std::min(kMostRows, threads / (pairs * side_by_side));
+  return dim3(static_cast<unsigned>(pairs), static_cast<unsigned>(side_by_side), static_cast<unsigned>(rows));
+}
+
+/// Blocks of a job that stay resident.
+template <typename Kernel>
+unsigned rotary_grid(Kernel kernel, const RotaryRows& job, dim3 block) {
+  const int64_t work = (job.rows + block.z - 1) / block.z;
+  return static_cast<unsigned>(persistent_grid(kernel, static_cast<int>(block.x * block.y * block.z), work));
 }
 
 }  // namespace apus::ops::kernels

@@ -37,14 +37,14 @@ __global__ void __launch_bounds__(kTileThreads) forward_rows(SwigluForward job, 
     uint4 gate[kTileVectors], up[kTileVectors];
 #pragma unroll
     for (int i = 0; i < kTileVectors; ++i) {
-      const int at = first + i * kTileThreads;
+      const int at = first + i * static_cast<int>(blockDim.x);
       if (at >= vectors) continue;
       gate[i] = load_vector(gates, at);
       up[i] = load_vector(ups, at);
     }
 #pragma unroll
     for (int i = 0; i < kTileVectors; ++i) {
-      const int at = first + i * kTileThreads;
+      const int at = first + i * static_cast<int>(blockDim.x);
       if (at >= vectors) continue;
       float g[kLanes<T>], u[kLanes<T>];
       unpack<T>(gate[i], g);
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kTileThreads) backward_rows(SwigluBackward job
     uint4 gate[kTileVectors], up[kTileVectors], d_act[kTileVectors];
 #pragma unroll
     for (int i = 0; i < kTileVectors; ++i) {
-      const int at = first + i * kTileThreads;
+      const int at = first + i * static_cast<int>(blockDim.x);
       if (at >= vectors) continue;
       gate[i] = load_vector(gates, at);
       up[i] = load_vector(ups, at);
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kTileThreads) backward_rows(SwigluBackward job
     }
 #pragma unroll
     for (int i = 0; i < kTileVectors; ++i) {
-      const int at = first + i * kTileThreads;
+      const int at = first + i * static_cast<int>(blockDim.x);
       if (at >= vectors) continue;
       float g[kLanes<T>], u[kLanes<T>], d[kLanes<T>];
       unpack<T>(gate[i], g);
@@ -95,17 +95,15 @@ __global__ void __launch_bounds__(kTileThreads) backward_rows(SwigluBackward job
 
 template <typename T>
 void forward(const SwigluForward& job, cudaStream_t stream) {
-  const int64_t vectors = job.columns / kLanes<T>;
-  const unsigned grid = tile_grid(forward_rows<T>, job.rows, vectors);
-  forward_rows<T><<<grid, kTileThreads, 0, stream>>>(job, static_cast<int>(tiles_of(vectors)));
+  const Tiles tiles = tiles_of(forward_rows<T>, job.rows, job.columns / kLanes<T>);
+  forward_rows<T><<<tiles.blocks, tiles.threads, 0, stream>>>(job, tiles.count);
   check_launch("swiglu_forward");
 }
 
 template <typename T>
 void backward(const SwigluBackward& job, cudaStream_t stream) {
-  const int64_t vectors = job.columns / kLanes<T>;
-  const unsigned grid = tile_grid(backward_rows<T>, job.rows, vectors);
-  backward_rows<T><<<grid, kTileThreads, 0, stream>>>(job, static_cast<int>(tiles_of(vectors)));
+  const Tiles tiles = tiles_of(backward_rows<T>, job.rows, job.columns / kLanes<T>);
+  backward_rows<T><<<tiles.blocks, tiles.threads, 0, stream>>>(job, tiles.count);
   check_launch("swiglu_backward");
 }
 

@@ -22,6 +22,11 @@ __device__ __forceinline__ void store_vector(T* to, int64_t index, const uint4& 
   reinterpret_cast<uint4*>(to)[index] = raw;
 }
 
+/// Makes the compiler keep these sixteen bytes rather than the wider values that it has made of them.
+__device__ __forceinline__ void keep_packed(uint4& raw) {
+  asm volatile("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w));
+}
+
 /// The elements of a vector in fp32.
 template <typename T>
 __device__ __forceinline__ void unpack(const uint4& raw, float (&values)[kLanes<T>]) {
