@@ -167,6 +167,7 @@ class TrainingJob {
     const JobEngineContext around{
         .layout = layout(), .rows = &rows_.all, .logger = &first_logger(), .device = device_};
     plan_ = plan_engine(options_, model_, world(), around);
+    load_product_choices(context_, device_);
     engine_.emplace(options_, model_, context_.world, around, plan_.recompute);
     if (is_dpo()) {
       dpo_ = dpo_options(options_);
@@ -228,6 +229,7 @@ class TrainingJob {
     const TrainerState start = state_;
     const RunSummary result = run_trainer(start);
     settle(start, result);
+    if (is_first()) keep_product_choices(context_, device_);
     JobSummary summary{.run_dir = run_dir(),
                        .last_checkpoint = last_saved_,
                        .steps = result.steps,

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "apus/base/error.h"
 #include "apus/memory/device_memory.h"
+#include "apus/ops/gemm_choices.h"
 #include "apus/train/cards.h"
 
 namespace apus::train {
@@ -32,6 +34,17 @@ std::string card_text(at::Device device) {
                         " are free, tensors of this rank take ", gibibytes(now.allocated_bytes), " (at most ",
                         gibibytes(now.peak_allocated_bytes), "), its allocator holds ",
                         gibibytes(now.reserved_bytes));
+}
+
+/// Runs an action on the folder of product choices, where there is one to be used.
+template <typename Action>
+void with_choices(const JobContext& context, at::Device device, Action&& action) {
+  if (!device.is_cuda() || !context.cache_folder || at::globalContext().deterministicAlgorithms()) return;
+  try {
+    action(*context.cache_folder / "products");
+  } catch (const std::exception& error) {
+    context.logger->warning(std::string("the choices of matrix products are not kept: ") + error.what());
+  }
 }
 
 /// The plan's largest terms at its peak.
@@ -84,6 +97,18 @@ DeviceScope::DeviceScope(at::Device device, bool deterministic)
 
 DeviceScope::~DeviceScope() {
   at::globalContext().setDeterministicAlgorithms(was_deterministic_, only_warned_);
+}
+
+void load_product_choices(const JobContext& context, at::Device device) {
+  with_choices(context, device,
+               [&](const std::filesystem::path& folder) { ops::load_gemm_choices(folder, device); });
+}
+
+void keep_product_choices(const JobContext& context, at::Device device) {
+  with_choices(context, device, [&](const std::filesystem::path& folder) {
+    std::filesystem::create_directories(folder);
+    ops::save_gemm_choices(folder, device);
+  });
 }
 
 int64_t card_share_bytes(at::Device device) {

@@ -31,6 +31,12 @@ class DeviceScope final {
   bool only_warned_;
 };
 
+/// The fastest algorithms of matrix products that an earlier job has found on such a GPU, for this one; and
+/// those of this one, for later ones. Nothing happens without a cache folder, on the CPU and in deterministic
+/// mode; a folder that cannot be used is a warning.
+void load_product_choices(const JobContext& context, at::Device device);
+void keep_product_choices(const JobContext& context, at::Device device);
+
 /// What a rank may use of its GPU, as a plan counts it: what is free and what this process has, with the
 /// context that exists already.
 int64_t card_share_bytes(at::Device device);

@@ -119,6 +119,47 @@ TEST_F(JobOnGpu, ResumesToTheSameBitsUnderFullDeterminism) {
   }
 }
 
+TEST_F(JobOnGpu, EveryKindOfAdapterTrainsAsOnTheCpu) {
+  const auto change = [](train::JobOptions options, int variant) {
+    if (variant == 0) options.target_modules = {"q_proj", "down_proj"};
+    if (variant == 1) options.modules_to_save = {"lm_head"};
+    if (variant == 2) options.lora_bias = "all";
+    if (variant == 3) options.lora_rank = 5;  // no multiple of what a home has room for
+    if (variant == 4) options.deepspeed = "zero3";
+    return options;
+  };
+  for (int variant = 0; variant < 5; ++variant) {
+    SCOPED_TRACE(variant);
+    const std::string name = std::to_string(variant);
+    const auto cpu = run_job(1, change(fused({"sft", "lora"}, "cpu" + name), variant));
+    const auto gpu = on_gpu(change(fused({"sft", "lora"}, "gpu" + name), variant));
+    expect_near(losses_of(gpu.run_dir), losses_of(cpu.run_dir), 2e-3);
+  }
+}
+
+TEST_F(JobOnGpu, EvaluatesAndKeepsTheBest) {
+  const auto evaluated = [this](const std::string& output) {
+    auto options = fused({"dpo", "lora"}, output);
+    options.split_dataset_ratio = 0.25;
+    options.eval_steps = 3;
+    options.load_best_model_at_end = true;
+    return options;
+  };
+  const auto losses = [](const fs::path& run_dir) {
+    std::vector<double> values;
+    std::istringstream lines(read_file(run_dir / "logging.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const nlohmann::json record = nlohmann::json::parse(line);
+      if (record.contains("eval_loss")) values.push_back(record.at("eval_loss"));
+    }
+    return values;
+  };
+  const auto cpu = run_job(1, evaluated("cpu")), gpu = on_gpu(evaluated("gpu"));
+  EXPECT_EQ(losses(gpu.run_dir).size(), 2u);
+  expect_near(losses(gpu.run_dir), losses(cpu.run_dir), 5e-3);
+  EXPECT_TRUE(fs::exists(gpu.run_dir / "best"));
+}
+
 TEST_F(JobOnGpu, ACheckpointOfTheGpuGoesOnOnTheCpu) {
   auto options = fused({"sft", "lora"}, "moved");
   options.padding_free = true;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "apus/base/error.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/unit/train/support/plan_models.h"
 
 namespace apus::train {
@@ -37,6 +38,14 @@ TEST(JobDevice, AGpuThatCannotBeHadIsRefused) {
   JobContext context;
   context.gpu = 999;
   EXPECT_THROW(job_device(context), Error);
+}
+
+TEST(JobDevice, OnTheCpuNoChoiceOfProductsIsKept) {
+  const ScratchFolder folder;
+  const JobContext context{.cache_folder = folder / "cache"};
+  load_product_choices(context, at::kCPU);
+  keep_product_choices(context, at::kCPU);
+  EXPECT_FALSE(std::filesystem::exists(folder / "cache"));
 }
 
 TEST(DeviceScope, DeterminismEndsWithTheJob) {
