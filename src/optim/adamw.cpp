@@ -84,7 +84,12 @@ float read_scalar(const at::Tensor& tensor, float fallback) {
   return tensor.defined() ? *tensor.const_data_ptr<float>() : fallback;
 }
 
-detail::AdamwCoefficients coefficients_of(const AdamwOptions& options, const Segment& segment, float clip) {
+/// Whether the second moment's correction is folded into step size and epsilon, so that it divides by 1: for
+/// bf16 states, whose kernel on the GPU has one division less that way.
+enum class Folding { kNone, kSecondMoment };
+
+detail::AdamwCoefficients coefficients_of(const AdamwOptions& options, const Segment& segment, float clip,
+                                          Folding folding) {
   const double lr = options.lr * segment.lr_scale;
   const auto step = static_cast<double>(options.step);
   detail::AdamwCoefficients c;
@@ -93,9 +98,11 @@ detail::AdamwCoefficients coefficients_of(const AdamwOptions& options, const Seg
   c.one_minus_beta1 = static_cast<float>(1.0 - options.beta1);
   c.beta2 = static_cast<float>(options.beta2);
   c.one_minus_beta2 = static_cast<float>(1.0 - options.beta2);
-  c.minus_step_size = static_cast<float>(-lr / (1.0 - std::pow(options.beta1, step)));
-  c.correction2_sqrt = static_cast<float>(std::sqrt(1.0 - std::pow(options.beta2, step)));
-  c.epsilon = static_cast<float>(options.epsilon);
+  const double correction2_sqrt = std::sqrt(1.0 - std::pow(options.beta2, step));
+  const double folded = folding == Folding::kSecondMoment ? correction2_sqrt : 1.0;
+  c.minus_step_size = static_cast<float>(-lr / (1.0 - std::pow(options.beta1, step)) * folded);
+  c.correction2_sqrt = folding == Folding::kSecondMoment ? 1.0f : static_cast<float>(correction2_sqrt);
+  c.epsilon = static_cast<float>(options.epsilon * folded);
   return c;
 }
 
@@ -161,9 +168,11 @@ void adamw_step(const AdamwState& state, const at::Tensor& grad_N, const at::Ten
       "adamw_step runs on the CPU and on CUDA devices, and takes the step as a tensor on the latter only");
   const float clip = read_scalar(scaling.clip_factor, 1.0f);
   if (read_scalar(scaling.found_inf, 0.0f) != 0.0f) return;
+  const bool wide = state.master_N.scalar_type() == at::kFloat;
   for (const Segment& segment : segments.list()) {
-    const detail::AdamwCoefficients c = coefficients_of(options, segment, clip);
-    if (state.master_N.scalar_type() == at::kFloat) {
+    const detail::AdamwCoefficients c =
+        coefficients_of(options, segment, clip, wide ? Folding::kNone : Folding::kSecondMoment);
+    if (wide) {
       update_fp32(state, grad_N, compute_copy_N, segment, c);
     } else {
       update_bf16(state, grad_N, segment, c, options.step);

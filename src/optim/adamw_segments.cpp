@@ -20,16 +20,20 @@ void check_segments(const std::vector<Segment>& segments, int64_t count) {
   }
 }
 
-/// The segments that hold something, as bytes.
+/// The segments and behind them their begins, which searches look at, as bytes.
 at::Tensor rows_of(const std::vector<Segment>& segments) {
-  const at::Tensor bytes =
-      at::empty({static_cast<int64_t>(segments.size() * sizeof(detail::AdamwRow))}, at::kByte);
+  constexpr size_t kBytes = sizeof(detail::AdamwRow) + sizeof(int64_t);
+  const at::Tensor bytes = at::empty({static_cast<int64_t>(segments.size() * kBytes)}, at::kByte);
   auto* next = bytes.mutable_data_ptr<uint8_t>();
   for (const Segment& segment : segments) {
     const detail::AdamwRow row{segment.begin,        segment.end,          segment.lr_scale,
                                segment.weight_decay, segment.rounding_key, segment.first_element};
     std::memcpy(next, &row, sizeof(row));
     next += sizeof(row);
+  }
+  for (const Segment& segment : segments) {
+    std::memcpy(next, &segment.begin, sizeof(segment.begin));
+    next += sizeof(segment.begin);
   }
   return bytes;
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "apus/base/error.h"
+#include "apus/memory/device_memory.h"
 #include "tests/bench/train_bench_device.h"
 
 namespace apus::bench {
@@ -62,6 +63,7 @@ int64_t BenchDevice::driver_allocations() const {
 
 void BenchDevice::limit_memory(double gib) const {
   if (device_.is_cpu() || gib == 0) return;
+  memory::use_expandable_segments();  // so that the cap is met by what is allocated
   size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   const double bytes = gib * static_cast<double>(1 << 30);

@@ -37,4 +37,10 @@ APUS_API void limit_device_memory(at::Device device, int64_t bytes);
 /// Throws:      as device_memory.
 APUS_API void release_cached_memory(at::Device device);
 
+/// Lets the allocator grow its segments in place (libtorch's expandable_segments), so that memory freed in
+/// one size serves any other and what is reserved stays near what is allocated. For the whole process, and
+/// for segments made from then on: call it before the first allocation. A choice in PYTORCH_CUDA_ALLOC_CONF
+/// stands. Throws:      NotSupported without CUDA.
+APUS_API void use_expandable_segments();
+
 }  // namespace apus::memory

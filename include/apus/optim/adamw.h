@@ -76,7 +76,8 @@ struct APUS_API GradScaling {
 /// Maths:       g = clip_factor * grad;  lr_s = lr * lr_scale;  p *= 1 - lr_s * decay * weight_decay;
 ///              m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;
 ///              p -= lr_s / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + epsilon).
-///              bf16 states: the same in fp32, then p, m and v are rounded stochastically: up with the
+///              bf16 states: the same in fp32 (the root of the second moment's correction folded into step
+///              size and epsilon: one division), then p, m and v are rounded stochastically: up with the
 ///              probability that makes the mean exact, with 16 random bits a value.
 /// Shapes:      all tensors [n], on one device; n = segments.elements().
 /// Dtypes:      gradient fp32 or bf16; arithmetic fp32; coefficients are computed in double and rounded once;

@@ -1,10 +1,13 @@
 #include "apus/memory/device_memory.h"
 
 #include <ATen/Context.h>
+#include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
+
+#include <string>
 
 #include "apus/base/error.h"
 
@@ -64,6 +67,12 @@ void limit_device_memory(at::Device device, int64_t bytes) {
 void release_cached_memory(at::Device device) {
   const c10::cuda::CUDAGuard guard(ordinal_of(device));
   allocator::emptyCache();
+}
+
+void use_expandable_segments() {
+  const std::string now = c10::CachingAllocator::getAllocatorSettings();
+  if (now.find("expandable_segments") != std::string::npos) return;
+  c10::CachingAllocator::setAllocatorSettings(now + (now.empty() ? "" : ",") + "expandable_segments:True");
 }
 
 }  // namespace apus::memory

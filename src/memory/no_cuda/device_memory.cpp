@@ -29,4 +29,8 @@ void release_cached_memory(at::Device device) {
   refuse(device);
 }
 
+void use_expandable_segments() {
+  refuse(at::kCUDA);
+}
+
 }  // namespace apus::memory

@@ -15,7 +15,8 @@ const T* pointer_or_null(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
 }
 
-kernels::AdamwNumbers numbers_of(const AdamwOptions& options, const GradScaling& scaling) {
+kernels::AdamwNumbers numbers_of(const AdamwOptions& options, const GradScaling& scaling,
+                                 bool states_are_bf16) {
   const auto step = static_cast<double>(options.step);
   return {.lr = options.lr,
           .beta1 = options.beta1,
@@ -27,7 +28,8 @@ kernels::AdamwNumbers numbers_of(const AdamwOptions& options, const GradScaling&
           .one_minus_beta1 = static_cast<float>(1.0 - options.beta1),
           .beta2_rounded = static_cast<float>(options.beta2),
           .one_minus_beta2 = static_cast<float>(1.0 - options.beta2),
-          .epsilon = static_cast<float>(options.epsilon),
+          .epsilon = options.epsilon,
+          .folds_correction = states_are_bf16,
           .step = pointer_or_null<int64_t>(scaling.step),
           .clip_factor = pointer_or_null<float>(scaling.clip_factor),
           .found_inf = pointer_or_null<float>(scaling.found_inf)};
@@ -43,7 +45,8 @@ void adamw_step(const AdamwState& state, const at::Tensor& grad_N, const at::Ten
   const auto* rows = static_cast<const detail::AdamwRow*>(segments.table().const_data_ptr());
   const auto count = static_cast<int64_t>(segments.list().size());
   float* coefficients = segments.coefficients().mutable_data_ptr<float>();
-  const kernels::AdamwNumbers numbers = numbers_of(options, scaling);
+  const bool states_are_bf16 = state.master_N.scalar_type() == at::kBFloat16;
+  const kernels::AdamwNumbers numbers = numbers_of(options, scaling, states_are_bf16);
   kernels::launch_adamw_coefficients(rows, count, numbers, coefficients, stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 
@@ -54,7 +57,7 @@ void adamw_step(const AdamwState& state, const at::Tensor& grad_N, const at::Ten
                                       .grad = grad_N.const_data_ptr(),
                                       .compute_copy = copies ? compute_copy_N.mutable_data_ptr() : nullptr,
                                       .elements = state.master_N.numel()};
-  const kernels::AdamwDtypes dtypes{.states_are_bf16 = state.master_N.scalar_type() == at::kBFloat16,
+  const kernels::AdamwDtypes dtypes{.states_are_bf16 = states_are_bf16,
                                     .grad_is_bf16 = grad_N.scalar_type() == at::kBFloat16,
                                     .copy_is_bf16 = copies && compute_copy_N.scalar_type() == at::kBFloat16};
   kernels::launch_adamw(arrays, dtypes, rows, count, numbers, coefficients, stream);

@@ -37,13 +37,16 @@ struct AdamwNumbers {
   float one_minus_beta1 = 0;
   float beta2_rounded = 0;
   float one_minus_beta2 = 0;
-  float epsilon = 0;
+  double epsilon = 0;
+  /// Whether the second moment's correction is folded into step size and epsilon, as for bf16 states.
+  bool folds_correction = false;
   const int64_t* step = nullptr;
   const float* clip_factor = nullptr;
   const float* found_inf = nullptr;
 };
 
 /// Computes the segments' coefficients of this step, float pairs [segments + 1].
+/// `rows` here and below: the segments, and behind them their begins as int64.
 void launch_adamw_coefficients(const detail::AdamwRow* rows, int64_t segments, const AdamwNumbers& numbers,
                                float* coefficients, CUstream_st* stream);
 

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <vector>
 
 #include "apus/base/error.h"
 #include "apus/memory/device_memory.h"
@@ -133,6 +134,20 @@ TEST_F(GpuMemory, WarmedUpAllocationsCallTheDriverNoMore) {
   const int64_t calls = device_memory(kGpu).driver_allocations;
   cycle();
   EXPECT_EQ(device_memory(kGpu).driver_allocations, calls);
+}
+
+TEST_F(GpuMemory, ExpandableSegmentsServeAnySizeFromWhatWasFreed) {
+  use_expandable_segments();
+  release_cached_memory(kGpu);
+  const auto bytes = at::TensorOptions().dtype(at::kByte).device(kGpu);
+  constexpr int64_t kPart = int64_t{128} << 20;
+  const int64_t before = device_memory(kGpu).reserved_bytes;
+  {
+    std::vector<at::Tensor> parts;
+    for (int part = 0; part < 4; ++part) parts.push_back(at::empty({kPart}, bytes));
+  }
+  const at::Tensor whole = at::empty({4 * kPart}, bytes);
+  EXPECT_LE(device_memory(kGpu).reserved_bytes - before, 4 * kPart + (int64_t{64} << 20));
 }
 
 }  // namespace
