@@ -1,7 +1,5 @@
 // Every case of kind "models": logits, loss and all gradients against transformers, in both row layouts, and
 // greedy continuations. Rotary rules that depend on a length take the batch's, as transformers does.
-#include <ATen/ops/cat.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 
 #include <map>
@@ -12,9 +10,8 @@
 #include "apus/base/support_matrix.h"
 #include "apus/models/decoder.h"
 #include "apus/models/pretrained.h"
-#include "apus/models/tensor_dtype.h"
-#include "apus/ops/token_log_probs.h"
 #include "tests/support/case_folder.h"
+#include "tests/support/model_case.h"
 #include "tests/support/tensor_checks.h"
 
 namespace apus::models {
@@ -22,58 +19,6 @@ namespace {
 
 using namespace apus::testing;
 namespace fs = std::filesystem;
-
-at::Tensor stored(const SafetensorsFile& file, const std::string& name) {
-  const TensorView& view = file.at(name);
-  void* data = const_cast<std::byte*>(view.data.data());
-  return at::from_blob(data, view.shape, scalar_type(view.dtype)).clone();
-}
-
-/// A case as the library sees it: the rows of a batch in one of the two layouts.
-struct Rows {
-  at::Tensor tokens_T;
-  at::Tensor real_T;         ///< which row of [B * S] each of the T real rows is
-  at::Tensor target_rows_M;  ///< rows of T that predict
-  at::Tensor targets_M;
-  std::shared_ptr<const nn::RowLayout> layout;
-};
-
-struct Golden {
-  explicit Golden(const fs::path& folder) : file(folder / "golden.safetensors") {
-    tokens_BS = stored(file, "input_ids");
-    mask_BS = stored(file, "attention_mask");
-    labels_BS = stored(file, "labels");
-    const at::Tensor counts = mask_BS.sum(1);
-    for (int64_t b = 0; b < counts.size(0); ++b) lengths.push_back(counts[b].item<int64_t>());
-  }
-
-  int64_t width() const { return tokens_BS.size(1); }
-
-  /// Position t predicts labels[t + 1].
-  at::Tensor next_labels() const {
-    const at::Tensor none = at::empty({labels_BS.size(0), 1}, at::kLong).fill_(-100);
-    return at::cat({labels_BS.narrow(1, 1, width() - 1), none}, 1).flatten();
-  }
-
-  Rows padded() const {
-    const at::Tensor next = next_labels();
-    const at::Tensor rows = (next != -100).nonzero().squeeze(1);
-    return {tokens_BS.flatten(), mask_BS.flatten().nonzero().squeeze(1), rows, next.index_select(0, rows),
-            nn::RowLayout::padded(lengths, width())};
-  }
-
-  Rows packed() const {
-    const at::Tensor real = mask_BS.flatten().nonzero().squeeze(1);
-    const at::Tensor next = next_labels().index_select(0, real);
-    const at::Tensor rows = (next != -100).nonzero().squeeze(1);
-    return {tokens_BS.flatten().index_select(0, real), at::Tensor(), rows, next.index_select(0, rows),
-            nn::RowLayout::packed(lengths)};
-  }
-
-  SafetensorsFile file;
-  at::Tensor tokens_BS, mask_BS, labels_BS;
-  std::vector<int64_t> lengths;
-};
 
 void check_logits(nn::CausalLm& model, const Golden& golden, const Rows& rows) {
   const at::NoGradGuard no_grad;
@@ -84,17 +29,6 @@ void check_logits(nn::CausalLm& model, const Golden& golden, const Rows& rows) {
   const at::Tensor real = golden.mask_BS.flatten().nonzero().squeeze(1);
   const at::Tensor wanted = stored(golden.file, "logits").flatten(0, 1).index_select(0, real);
   expect_close(found, wanted, {.absolute = 2e-5, .relative = 1e-4}, "logits");
-}
-
-at::Tensor loss_sum(nn::CausalLm& model, const Rows& rows) {
-  nn::PassContext context;
-  context.rows = rows.layout;
-  model.prepare(context);
-  at::Tensor hidden = model.embed(rows.tokens_T, context);
-  for (nn::Block* block : model.blocks()) hidden = block->forward(hidden, context);
-  const at::Tensor selected = model.final_norm(hidden.index_select(0, rows.target_rows_M), context);
-  return -ops::token_log_probs(selected, model.head_weight(context), rows.targets_M, {.chunk_tokens = 8})
-              .sum();
 }
 
 void check_loss_and_gradients(nn::CausalLm& model, const Golden& golden, const Rows& rows,
@@ -114,11 +48,6 @@ void check_loss_and_gradients(nn::CausalLm& model, const Golden& golden, const R
     expect_close(tensor.grad(), wanted, {.absolute = 1e-4 * largest(wanted)}, name);
     tensor.mutable_grad().reset();
   }
-}
-
-bool is_model_case(const fs::path& folder) {
-  return fs::exists(folder / "config.json") && fs::exists(folder / "golden.safetensors") &&
-         fs::exists(folder / "grads.safetensors");
 }
 
 /// Whether a greedy continuation is a function of its tokens alone: under a rule that depends on the length

@@ -8,57 +8,16 @@
 
 #include "apus/base/json.h"
 #include "apus/base/safetensors.h"
-#include "apus/data/collator.h"
-#include "apus/models/pretrained.h"
-#include "apus/optim/schedule.h"
 #include "apus/peft/adapter_file.h"
 #include "apus/train/sft_objective.h"
 #include "apus/train/trainer.h"
 #include "tests/support/case_folder.h"
 #include "tests/support/rank_threads.h"
+#include "tests/support/sft_case.h"
 #include "tests/support/stored_floats.h"
 
 namespace apus::testing {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::vector<fs::path> cases_of(const std::string& kind) {
-  return cases::find_cases(kind, [](const fs::path& folder) { return fs::exists(folder / "trajectory.json"); });
-}
-
-/// The micro-batches of one step of batches.json, padded on the right with id 0.
-std::vector<data::Batch> step_batches(const nlohmann::json& step) {
-  std::vector<data::Batch> batches;
-  for (const auto& micro_batch : step) {
-    std::vector<data::SftRow> rows;
-    std::vector<int64_t> ordinals;
-    for (const auto& row : micro_batch) {
-      ordinals.push_back(static_cast<int64_t>(rows.size()));
-      rows.push_back({.input_ids = row.at("input_ids"), .labels = row.at("labels")});
-    }
-    batches.push_back(data::collate_sft(rows, ordinals, {}));
-  }
-  return batches;
-}
-
-train::TrainerOptions options_of(const nlohmann::json& numbers) {
-  train::TrainerOptions options;
-  options.update = {.beta1 = numbers.at("adam_beta1"),
-                    .beta2 = numbers.at("adam_beta2"),
-                    .epsilon = numbers.at("adam_epsilon"),
-                    .weight_decay = numbers.at("weight_decay"),
-                    .max_grad_norm = numbers.at("max_grad_norm")};
-  return options;
-}
-
-optim::LrSchedule schedule_of(const nlohmann::json& numbers) {
-  const int64_t steps = numbers.at("num_steps");
-  return optim::LrSchedule({.type = numbers.at("lr_scheduler_type"),
-                            .learning_rate = numbers.at("learning_rate"),
-                            .total_steps = steps,
-                            .warmup_steps = optim::resolve_warmup_steps(steps, {.warmup_ratio = numbers.at("warmup_ratio")})});
-}
 
 /// This rank's share of a step: its micro-batches in turn, and an empty one where they do not go round.
 std::vector<data::Batch> share_of(std::vector<data::Batch> all, const comm::Communicator& dp) {
@@ -112,19 +71,6 @@ void expect_final(parallel::ShardedModel& engine, const SafetensorsFile& golden,
   }
   EXPECT_LE(outside, 1e-3 * total) << golden.path();
   EXPECT_LE(worst, tolerance.all) << golden.path();
-}
-
-models::PretrainedModel load_base(const fs::path& folder, const std::string& name = "base") {
-  models::ModelRegistry registry;
-  models::register_builtin_models(registry);
-  return models::load_pretrained(cases::require_for_case(folder, fs::path(name) / "config.json").parent_path(), registry);
-}
-
-/// The base that a case's adapter names, or else the one called "base".
-models::PretrainedModel load_base_of_adapter(const fs::path& folder) {
-  const nlohmann::json config = load_json_file(folder / "adapter" / "adapter_config.json");
-  const std::string name = config.value("base_model_name_or_path", "base");
-  return load_base(folder, cases::find_for_case(folder, fs::path(name) / "config.json") ? name : "base");
 }
 
 TEST(SftParity, FullFineTuningEqualsTransformers) {
