@@ -153,7 +153,7 @@ TEST(MemoryPlanFused, TheMainJobFitsIntoFortyGigabytes) {
   EXPECT_GT(plan.tensor_bytes(), int64_t{29} << 30) << "the base alone has 27.5 GiB";
   EXPECT_TRUE(plan.fits(int64_t{40} << 30));
   PlanInput small = job;
-  small.card_bytes = int64_t{40} << 30;
+  small.card_bytes = int64_t{24} << 30;
   EXPECT_LT(plan_memory(small).tensor_bytes(), plan.tensor_bytes()) << "the head takes smaller chunks";
 }
 
