@@ -39,9 +39,9 @@ class GemmPlans final {
     /// Uses of a product before it is timed.
     int64_t uses = 3;
     /// Timings at any rate, enough for two sets of shapes of a model...
-    int64_t free_timings = 96;
-    /// ...and one more for so many products: a timing takes as long as some thirty.
-    int64_t products_a_timing = 4096;
+    int64_t free_timings = 64;
+    /// ...and one more for so many products: a timing takes up to a third of a second.
+    int64_t products_a_timing = 32768;
   };
 
   struct Use {
