@@ -13,7 +13,8 @@ namespace {
 using Parameters = std::vector<memory::GroupParameter>;
 
 /// The parameters of each unit that are trainable, or that are not; each tensor in the first unit that uses
-/// it.
+/// it. Matrices come before vectors: those that read one input (q, k, v; gate, up) then lie one behind
+/// another in a flat buffer, as do their biases, and are one product.
 std::vector<Parameters> owned_parameters(const ModelUnits& model, bool trainable) {
   std::unordered_set<const void*> seen;
   std::vector<Parameters> result;
@@ -24,6 +25,7 @@ std::vector<Parameters> owned_parameters(const ModelUnits& model, bool trainable
       if (!seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
       owned.push_back({parameter.name, parameter.tensor, static_cast<int>(index)});
     }
+    std::ranges::stable_partition(owned, [](const auto& parameter) { return parameter.tensor.dim() > 1; });
     result.push_back(std::move(owned));
   }
   return result;

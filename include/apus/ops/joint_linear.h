@@ -25,6 +25,8 @@ struct APUS_API JointLinearOptions {
   memory::GradSink* gradients = nullptr;
   /// Makes x again in backward, with the same room, instead of keeping it. It must hold no tape.
   std::function<at::Tensor()> remake_x = {};
+  /// The result's values are not read, only its gradients are wanted (a recompute): they may be anything.
+  bool output_is_unread = false;
 };
 
 /// Several projections of one input, their adapters included, as one differentiable operation.

@@ -37,12 +37,12 @@ APUS_API ModelUnits model_units(nn::CausalLm& model);
 /// which gradients complete; a weight with several uses completes where it is used first).
 ///
 /// Neighbouring units share a group while it stays within `bucket_elements` (a unit is never split, so one
-/// larger than that is a group of its own) and while the dtype is the same.
+/// larger than that is a group of its own) and while the dtype is the same. Within a unit matrices come first.
 /// Empty if nothing is trainable. Throws: ConfigError if bucket_elements < 1.
 APUS_API std::vector<std::vector<memory::GroupParameter>> plan_groups(const ModelUnits& model,
                                                                       int64_t bucket_elements);
 
-/// The frozen parameters of each unit, each tensor in the first unit that uses it.
+/// The frozen parameters of each unit, each tensor in the first unit that uses it, matrices first.
 APUS_API std::vector<std::vector<memory::GroupParameter>> frozen_parameters(const ModelUnits& model);
 
 }  // namespace apus::parallel

@@ -186,12 +186,12 @@ class Backward final {
       const at::Tensor dy_TO = columns(dy_TO_, run.first_column, run.weight_OD.size(0));
       add_dx(dy_TO, run.weight_OD);
       add_weights(run, dy_TO);
+      add_biases(run, dy_TO);
     }
     int64_t first = 0, column = 0;
     for (size_t index = 0; index < kept_.parts.size(); ++index) {
       const JointPart& part = kept_.parts[index];
       const at::Tensor dy_TO = columns(dy_TO_, first, part.weight_OD.size(0));
-      add_bias(index, dy_TO);
       if (part.has_adapter()) {
         const at::Tensor u_TR = at::empty({dy_TO.size(0), rank_of(part)}, dy_TO.options());
         gemm({.form = GemmForm::kNn, .a = dy_TO, .b = part.b_OR, .d = u_TR, .alpha = part.scaling});
@@ -204,41 +204,45 @@ class Backward final {
     }
   }
 
-  /// dW = dy^T x of each part; of all at once where their gradients lie as their weights do.
-  void add_weights(const Run& run, const at::Tensor& dy_TO) {
-    std::vector<Destination> into;
-    std::optional<at::Tensor> joined;
-    for (size_t part = run.first_part; part < run.first_part + run.parts; ++part) {
-      if (!wants(kept_.slots[part].weight)) continue;
-      into.push_back(destination_of(kept_.parts[part].weight_OD, kept_.options.gradients));
-      if (into.size() == 1)
-        joined = into[0].grad;
-      else if (joined && into.back().beta == into[0].beta)
-        joined = stacked(*joined, into.back().grad);
-      else
-        joined.reset();
-      give(kept_.slots[part].weight, into.back().for_tape());
+  /// Where gradients of a run's parameters go, with their columns of dy: in one piece where they lie as the
+  /// parameters do, else part by part.
+  struct Piece {
+    Destination into;
+    int64_t first = 0, count = 0;
+  };
+  std::vector<Piece> pieces(const Run& run, at::Tensor JointPart::*parameter, int PartSlots::*slot) {
+    std::vector<Piece> pieces;
+    for (size_t part = run.first_part, first = 0; part < run.first_part + run.parts; ++part) {
+      const int64_t count = kept_.parts[part].weight_OD.size(0);
+      if (wants(kept_.slots[part].*slot)) {
+        pieces.push_back({destination_of(kept_.parts[part].*parameter, kept_.options.gradients),
+                          static_cast<int64_t>(first), count});
+        give(kept_.slots[part].*slot, pieces.back().into.for_tape());
+      }
+      first += static_cast<size_t>(count);
     }
-    if (into.empty()) return;
-    if (joined && into.size() == run.parts) {
-      Destination whole{*joined, into[0].beta, true};
-      add_product(whole, dy_TO, x_TD_);
-      return;
+    for (size_t last = pieces.size(); last-- > 1;) {
+      Piece &above = pieces[last - 1], &below = pieces[last];
+      const auto joined = above.into.beta == below.into.beta && above.first + above.count == below.first
+                              ? stacked(above.into.grad, below.into.grad)
+                              : std::nullopt;
+      if (!joined) continue;
+      above.into.grad = *joined;
+      above.count += below.count;
+      pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(last));
     }
-    size_t next = 0;
-    for (size_t part = run.first_part, column = 0; part < run.first_part + run.parts; ++part) {
-      const int64_t out = kept_.parts[part].weight_OD.size(0);
-      if (wants(kept_.slots[part].weight))
-        add_product(into[next++], columns(dy_TO, static_cast<int64_t>(column), out), x_TD_);
-      column += static_cast<size_t>(out);
-    }
+    return pieces;
   }
 
-  void add_bias(size_t part, const at::Tensor& dy_TO) {
-    if (!wants(kept_.slots[part].bias)) return;
-    Destination into = destination_of(kept_.parts[part].bias_O, kept_.options.gradients);
-    add_column_sums(into, dy_TO);
-    give(kept_.slots[part].bias, into.for_tape());
+  /// dW = dy^T x.
+  void add_weights(const Run& run, const at::Tensor& dy_TO) {
+    for (Piece& piece : pieces(run, &JointPart::weight_OD, &PartSlots::weight))
+      add_product(piece.into, columns(dy_TO, piece.first, piece.count), x_TD_);
+  }
+
+  void add_biases(const Run& run, const at::Tensor& dy_TO) {
+    for (Piece& piece : pieces(run, &JointPart::bias_O, &PartSlots::bias))
+      add_column_sums(piece.into, columns(dy_TO, piece.first, piece.count));
   }
 
   const KeptJoint& kept_;

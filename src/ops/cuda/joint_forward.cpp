@@ -6,15 +6,32 @@
 namespace apus::ops::cuda {
 namespace {
 
+at::Tensor detached(const at::Tensor& x) {
+  return x.defined() ? x.detach() : x;
+}
+
+/// Takes a part into the run before it, if it lies behind that.
+bool join(Run& run, const JointPart& part) {
+  if (run.bias_O.defined() != part.bias_O.defined()) return false;
+  const auto weight = stacked(run.weight_OD, part.weight_OD);
+  const auto bias = run.bias_O.defined() ? stacked(run.bias_O, part.bias_O) : at::Tensor();
+  if (!weight || !bias) return false;
+  run.weight_OD = *weight;
+  run.bias_O = *bias;
+  ++run.parts;
+  return true;
+}
+
 void forward_home(const at::Tensor& x_TD, const KeptJoint& kept, const at::Tensor& y_TO) {
   JointHome& home = *kept.options.home;
+  if (kept.has_adapters) {
+    home.load(kept.parts);
+    fill_inner(home, x_TD);
+  }
+  if (kept.options.output_is_unread) return;
   const at::Tensor& residual = kept.options.residual_TO;
   Gemm product{.form = GemmForm::kNt, .beta = residual.defined() ? 1.0 : 0.0, .c = residual};
   if (!kept.has_adapters || home.options().layout == JointLayout::kFused) {
-    if (kept.has_adapters) {
-      home.load(kept.parts);
-      fill_inner(home, x_TD);
-    }
     product.a = kept.has_adapters ? with_room(x_TD, home.input_room()) : x_TD;
     product.b = kept.has_adapters ? home.weights_with_b() : home.weights();
     product.d = y_TO;
@@ -22,8 +39,6 @@ void forward_home(const at::Tensor& x_TD, const KeptJoint& kept, const at::Tenso
     gemm(product);
     return;
   }
-  home.load(kept.parts);
-  fill_inner(home, x_TD);
   const at::Tensor roomy = with_room(x_TD, home.input_room());
   for (size_t part = 0; part < home.parts(); ++part) {
     const at::Tensor weight = home.weight_with_b(part);
@@ -35,7 +50,7 @@ void forward_home(const at::Tensor& x_TD, const KeptJoint& kept, const at::Tenso
   }
 }
 
-void forward_apart(const at::Tensor& x_TD, KeptJoint& kept, const at::Tensor& y_TO) {
+void weights_apart(const at::Tensor& x_TD, const KeptJoint& kept, const at::Tensor& y_TO) {
   const at::Tensor& residual = kept.options.residual_TO;
   for (const Run& run : runs_of(kept.parts)) {
     gemm({.form = GemmForm::kNt,
@@ -46,6 +61,10 @@ void forward_apart(const at::Tensor& x_TD, KeptJoint& kept, const at::Tensor& y_
           .c = residual,
           .bias_N = run.bias_O});
   }
+}
+
+void forward_apart(const at::Tensor& x_TD, KeptJoint& kept, const at::Tensor& y_TO) {
+  if (!kept.options.output_is_unread) weights_apart(x_TD, kept, y_TO);
   if (!kept.has_adapters) return;
   int64_t inner = 0, column = 0, first = 0;
   for (const JointPart& part : kept.parts) inner += rank_of(part);
@@ -55,12 +74,13 @@ void forward_apart(const at::Tensor& x_TD, KeptJoint& kept, const at::Tensor& y_
     if (rank > 0) {
       const at::Tensor t_TR = columns(kept.inner_TR, column, rank);
       gemm({.form = GemmForm::kNt, .a = x_TD, .b = part.a_RD, .d = t_TR});
-      gemm({.form = GemmForm::kNt,
-            .a = t_TR,
-            .b = part.b_OR,
-            .d = columns(y_TO, first, out),
-            .alpha = part.scaling,
-            .beta = 1.0});
+      if (!kept.options.output_is_unread)
+        gemm({.form = GemmForm::kNt,
+              .a = t_TR,
+              .b = part.b_OR,
+              .d = columns(y_TO, first, out),
+              .alpha = part.scaling,
+              .beta = 1.0});
     }
     column += rank;
     first += out;
@@ -70,11 +90,14 @@ void forward_apart(const at::Tensor& x_TD, KeptJoint& kept, const at::Tensor& y_
 }  // namespace
 
 std::optional<at::Tensor> stacked(const at::Tensor& above, const at::Tensor& below) {
-  const bool adjoins = above.is_contiguous() && below.is_contiguous() && above.is_alias_of(below) &&
-                       above.scalar_type() == below.scalar_type() && above.size(1) == below.size(1) &&
+  const bool adjoins = above.dim() == below.dim() && above.is_contiguous() && below.is_contiguous() &&
+                       above.is_alias_of(below) && above.scalar_type() == below.scalar_type() &&
+                       above.sizes().slice(1) == below.sizes().slice(1) &&
                        below.storage_offset() == above.storage_offset() + above.numel();
   if (!adjoins) return std::nullopt;
-  return above.detach().as_strided({above.size(0) + below.size(0), above.size(1)}, above.strides());
+  std::vector<int64_t> sizes = above.sizes().vec();
+  sizes[0] += below.size(0);
+  return above.detach().as_strided(sizes, above.strides());
 }
 
 std::vector<Run> runs_of(const std::vector<JointPart>& parts) {
@@ -82,15 +105,8 @@ std::vector<Run> runs_of(const std::vector<JointPart>& parts) {
   int64_t column = 0;
   for (size_t index = 0; index < parts.size(); ++index) {
     const JointPart& part = parts[index];
-    std::optional<at::Tensor> joined;
-    if (!runs.empty() && !runs.back().bias_O.defined() && !part.bias_O.defined())
-      joined = stacked(runs.back().weight_OD, part.weight_OD);
-    if (joined) {
-      runs.back().weight_OD = *joined;
-      ++runs.back().parts;
-    } else {
-      runs.push_back({index, 1, column, part.weight_OD.detach(), part.bias_O});
-    }
+    if (runs.empty() || !join(runs.back(), part))
+      runs.push_back({index, 1, column, part.weight_OD.detach(), detached(part.bias_O)});
     column += part.weight_OD.size(0);
   }
   return runs;

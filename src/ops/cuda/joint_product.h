@@ -39,7 +39,7 @@ inline int64_t rank_of(const JointPart& part) {
   return part.has_adapter() ? part.a_RD.size(0) : 0;
 }
 
-/// Neighbouring parts that are one product.
+/// Neighbouring parts that are one product: their weights lie one behind another, and so do their biases.
 struct Run {
   size_t first_part = 0;
   size_t parts = 1;
@@ -48,7 +48,7 @@ struct Run {
   at::Tensor bias_O;
 };
 
-/// The matrices as one, if the second begins where the first ends.
+/// The matrices or vectors as one, if the second begins where the first ends.
 std::optional<at::Tensor> stacked(const at::Tensor& above, const at::Tensor& below);
 
 /// All parts, each in one run.
@@ -57,7 +57,8 @@ std::vector<Run> runs_of(const std::vector<JointPart>& parts);
 /// t = x A^T of all parts, into the room beside x.
 void fill_inner(const JointHome& home, const at::Tensor& x_TD);
 
-/// Fills y, and kept.inner_TR where there is no home.
+/// Fills y, and what backward needs: t beside x, or kept.inner_TR where there is no home. Where y is not read,
+/// the latter alone.
 void joint_forward(const at::Tensor& x_TD, KeptJoint& kept, const at::Tensor& y_TO);
 
 /// Gradients by slot. `wanted`: by slot, whether the tape asks for it.

@@ -52,6 +52,20 @@ TEST(GroupPlan, FrozenParametersAreLeftOut) {
   EXPECT_EQ(text(plan_groups(model, 1000)), "ha|");
 }
 
+TEST(GroupPlan, MatricesOfAUnitLieOneBehindAnother) {
+  const auto matrix = [](const std::string& name) {
+    return nn::NamedParameter{name, at::ones({2, 2}).set_requires_grad(true)};
+  };
+  ModelUnits model =
+      units_of({{},
+                {parameter("n", 2), matrix("Q"), parameter("q", 2), matrix("K"), parameter("k", 2)},
+                {matrix("H")}});
+  EXPECT_EQ(text(plan_groups(model, 1000)), "HQKnqk|");
+  for (const nn::NamedParameter& one : model.units[1].parameters)
+    if (one.name != "n") one.tensor.set_requires_grad(false);
+  EXPECT_EQ(text(frozen_parameters(model)), "|QKqk||");
+}
+
 TEST(GroupPlan, DtypesNeverShareAGroup) {
   // pitfalls.md row 12
   const ModelUnits model =
