@@ -121,7 +121,7 @@ at::Tensor DecoderMlp::forward_fused(const at::Tensor& x_TD, const at::Tensor& r
   const ops::RowRoom room = down_.input_room(context);
   const at::Tensor act_TF =
       ops::swiglu_packed(gate_up_TG, {.out = room, .grad = gate_up_.grad_room(context)});
-  nn::JointUse use{.residual_TO = residual_TD};
+  nn::JointUse use{.residual_TO = residual_TD, .output_is_unread = context.output_is_unread};
   if (context.light_tape) {
     use.remake_x = [gate_up = gate_up_TG.detach(), room] {
       const at::NoGradGuard no_grad;

@@ -61,7 +61,8 @@ at::Tensor JointLinear::forward(const at::Tensor& x_TI, const PassContext& conte
                            {.home = has_live_home() ? home_ : nullptr,
                             .residual_TO = use.residual_TO,
                             .gradients = context.gradients,
-                            .remake_x = use.remake_x});
+                            .remake_x = use.remake_x,
+                            .output_is_unread = use.output_is_unread});
 }
 
 at::Tensor JointLinear::forward_apart(const at::Tensor& x_TI, const PassContext& context,

@@ -64,9 +64,15 @@ at::Tensor ShardedModel::forward(const at::Tensor& tokens_T, nn::PassContext& co
     nn::Block* block = blocks_[index];
     nn::PassContext pass = context;
     pass.light_tape = recompute_[index] == Recompute::kPartial;
+    // Under kBlock a run with a tape is the second one, in backward.
+    const bool runs_again = recompute_[index] == Recompute::kBlock;
     hidden_TD = units_.run(
         index + 1, hidden_TD,
-        [block, pass](const at::Tensor& hidden) { return block->forward(hidden, pass); }, recompute_[index]);
+        [block, pass, runs_again](const at::Tensor& hidden) mutable {
+          pass.output_is_unread = runs_again && at::GradMode::is_enabled();
+          return block->forward(hidden, pass);
+        },
+        recompute_[index]);
   }
   return hidden_TD;
 }

@@ -22,6 +22,8 @@ struct APUS_API JointUse {
   /// Makes x again in backward, with the same room, instead of keeping it (light tapes); empty: x is kept.
   /// A hint: where projections are computed one by one, x is kept.
   std::function<at::Tensor()> remake_x = {};
+  /// Nobody reads the result: as PassContext::output_is_unread.
+  bool output_is_unread = false;
 };
 
 /// Projections that read one input, computed as one where a pass allows it: q, k and v; gate and up; a single

@@ -83,6 +83,9 @@ struct APUS_API PassContext {
   /// Blocks keep the inputs of norms and of the gated activation instead of what these make, and make it
   /// again in backward (ops::Recomputed). The numbers are the same bits.
   bool light_tape = false;
+  /// A block runs again in backward, for its tape: what it returns has the right shape, but is not read, so
+  /// its last product need not be computed.
+  bool output_is_unread = false;
   /// Switches on the adapters' dropout, see dropout_rows.h; null = nothing is dropped (evaluation,
   /// reference).
   std::shared_ptr<const DropoutRows> dropout = {};

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "apus/base/error.h"
 #include "tests/support/memory_meter.h"
@@ -188,6 +189,56 @@ TEST_F(ShardedModelTest, RecomputeKeepsLessOfAForward) {
   EXPECT_LT(least, partial);
   const double chosen = kept(Recompute::kBlock, std::vector<int64_t>{1});
   EXPECT_NEAR(chosen, (all + least) / 2, 0.1 * (all - least)) << "one of two blocks";
+}
+
+/// Says of each of its runs whether it was told that nobody reads its output.
+struct Listening final : nn::Block {
+  explicit Listening(nn::Block& block) : inner(block) {}
+  at::Tensor forward(const at::Tensor& hidden_TD, const nn::PassContext& context) override {
+    heard.push_back(context.output_is_unread);
+    return inner.forward(hidden_TD, context);
+  }
+  nn::Block& inner;
+  std::vector<bool> heard;
+};
+
+/// The tiny model with listening blocks.
+struct ListeningModel final : nn::CausalLm {
+  explicit ListeningModel(nn::CausalLm& model)
+      : inner(model), first(*model.blocks()[0]), second(*model.blocks()[1]) {}
+  void prepare(nn::PassContext& context) override { inner.prepare(context); }
+  at::Tensor embed(const at::Tensor& tokens_T, const nn::PassContext& context) override {
+    return inner.embed(tokens_T, context);
+  }
+  std::vector<nn::Block*> blocks() override { return {&first, &second}; }
+  at::Tensor final_norm(const at::Tensor& hidden_MD, const nn::PassContext& context) override {
+    return inner.final_norm(hidden_MD, context);
+  }
+  at::Tensor head_weight(const nn::PassContext& context) const override { return inner.head_weight(context); }
+  std::vector<nn::NamedParameter> embed_parameters() override { return inner.embed_parameters(); }
+  std::vector<nn::NamedParameter> block_parameters(int64_t index) override {
+    return inner.block_parameters(index);
+  }
+  std::vector<nn::NamedParameter> head_parameters() override { return inner.head_parameters(); }
+  nn::ShardPlan shard_plan() const override { return inner.shard_plan(); }
+  int64_t hidden_size() const override { return inner.hidden_size(); }
+  int64_t vocab_size() const override { return inner.vocab_size(); }
+
+  nn::CausalLm& inner;
+  Listening first, second;
+};
+
+TEST_F(ShardedModelTest, OnlyABlockThatRunsAgainIsToldThatNobodyReadsItsOutput) {
+  ListeningModel model(*model_);
+  ShardedModel engine(model, *dp_,
+                      {.recompute = Recompute::kBlock, .recompute_blocks = std::vector<int64_t>{1}});
+  {
+    const at::NoGradGuard no_grad;
+    loss(engine);
+  }
+  engine.backward(loss(engine), MicroBatchPlace::kLast);
+  EXPECT_EQ(model.first.heard, (std::vector<bool>{false, false}));
+  EXPECT_EQ(model.second.heard, (std::vector<bool>{false, false, true}));
 }
 
 TEST_F(ShardedModelTest, ABlockThatDoesNotExistCannotBeRecomputed) {
