@@ -137,7 +137,8 @@ struct APUS_API JobOptions {
   double adam_beta2 = 0.95;
   double adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;
-  /// "adamw"; adamw_bf16 is not supported yet.
+  /// "adamw", or "adamw_bf16": moments in bf16 and no fp32 masters (bf16 models), and gradients in bf16 unless
+  /// grad_accum_dtype is among `given`.
   std::string optim = "adamw";
   /// Weight of the experts' load-balancing loss: 0 until there are experts.
   double router_aux_loss_coef = 0.0;
