@@ -48,8 +48,11 @@ std::shared_ptr<Work> DecoratedCommunicator::do_barrier(const OpInfo& info) {
   return intercept(info, [&] { return inner_->start_barrier(); });
 }
 
-std::unique_ptr<Communicator> DecoratedCommunicator::do_subgroup(int64_t, const std::vector<int>& ranks,
+std::unique_ptr<Communicator> DecoratedCommunicator::do_subgroup(int64_t index, const std::vector<int>& ranks,
                                                                  const std::string& name) {
+  // Its count of calls is part of the groups' keys; where this rank was in no group, it was not called.
+  for (; inner_subgroups_ < index - 1; ++inner_subgroups_) inner_->subgroup({}, name);
+  ++inner_subgroups_;
   return decorate(inner_->subgroup(ranks, name));
 }
 

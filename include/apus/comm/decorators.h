@@ -56,6 +56,7 @@ class APUS_API DecoratedCommunicator : public Communicator {
 
  private:
   std::shared_ptr<Communicator> inner_;
+  int64_t inner_subgroups_ = 0;
 };
 
 /// Options of make_checked_communicator.

@@ -137,6 +137,24 @@ TEST(AbortDomain, TheDeadlineReportNamesWhoIsBehindAndWhoIsSilent) {
   }
 }
 
+TEST(AbortDomain, AnotherThreadOfTheSameRankTakesTheWholeReport) {
+  const auto store = make_hash_store();
+  AbortDomain domain(store, 0, nullptr);
+  const auto group = group_of(0, 2);
+  domain.add_group(group);
+  group->started(all_reduce(5));
+  std::thread watch([&] { domain.deadline(*group, all_reduce(5), milliseconds(100)); });
+  std::thread peer([&] {  // answers while the report is being written
+    std::this_thread::sleep_for(milliseconds(200));
+    store->set("group/progress/1", "4 all_reduce #4");
+  });
+  EXPECT_TRUE(domain.poll_for(milliseconds(5000)));
+  const std::string seen = raised(domain, *group);
+  watch.join();
+  peer.join();
+  EXPECT_NE(seen.find("did not arrive: rank 1 (last in all_reduce #4)"), std::string::npos) << seen;
+}
+
 TEST(GroupState, ProgressIsTheLastOperation) {
   const auto group = group_of(0, 2);
   EXPECT_EQ(group->progress(), "0");

@@ -5,6 +5,7 @@
 #include "apus/base/error.h"
 #include "apus/comm/decorators.h"
 #include "apus/comm/fake_communicator.h"
+#include "tests/support/rank_threads.h"
 
 namespace apus::comm {
 namespace {
@@ -59,6 +60,17 @@ TEST(DecoratedCommunicator, GroupsMadeFromItAreDecorated) {
   child->barrier();
   EXPECT_EQ(*heard, std::vector<std::string>{"tp barrier #1"});
   EXPECT_EQ(child->size(), 1);
+}
+
+TEST(DecoratedCommunicator, GroupsFormAlsoWhereARankWasInNone) {
+  testing::run_ranks(3, [](std::shared_ptr<Communicator> world) {
+    const auto group = make_checked_communicator(make_checked_communicator(world));
+    const bool is_outside = group->rank() == 1;
+    const auto outer = group->subgroup(is_outside ? std::vector<int>{} : std::vector<int>{0, 2}, "outer");
+    const at::Tensor sum = at::full({1}, 1.0);
+    group->subgroup({0, 1, 2}, "all")->all_reduce(sum)->wait();
+    EXPECT_EQ(sum.item<float>(), 3.0F);
+  });
 }
 
 TEST(DecoratedCommunicator, AbortAndStatePassThrough) {
