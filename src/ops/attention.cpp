@@ -4,11 +4,13 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include "apus/base/error.h"
 #include "ops/attention_cuda.h"
+#include "ops/attention_shape.h"
 
 namespace apus::ops {
 namespace {
@@ -71,6 +73,38 @@ at::Tensor packed_attention(const at::Tensor& q_TNH, const at::Tensor& k_TKH, co
   return parts.size() == 1 ? parts.front().contiguous() : at::cat(parts, 0);
 }
 
+/// How many of the leading sequences a fused kernel gets at once: at least one.
+size_t leading_sequences(const AttentionRows& rows, int64_t most_rows) {
+  int64_t taken = 0;
+  size_t count = 0;
+  for (const int64_t length : rows.lengths) {
+    taken += rows.padded_length > 0 ? rows.padded_length : length;
+    if (count > 0 && taken > most_rows) break;
+    ++count;
+  }
+  return count;
+}
+
+/// Attention on a GPU over more rows than its kernels are right for: some sequences after others.
+at::Tensor attention_in_parts(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tensor& v_TKH,
+                              AttentionRows rows, int64_t most_rows) {
+  std::vector<at::Tensor> parts;
+  int64_t first = 0;
+  while (!rows.lengths.empty()) {
+    const size_t count = leading_sequences(rows, most_rows);
+    AttentionRows part = rows;
+    part.lengths = rows.lengths.first(count);
+    if (rows.device) part.device = rows.device->of(part.lengths);
+    rows.lengths = rows.lengths.subspan(count);
+    int64_t size = static_cast<int64_t>(count) * rows.padded_length;
+    if (rows.padded_length == 0) size = std::accumulate(part.lengths.begin(), part.lengths.end(), int64_t{0});
+    const auto cut = [&](const at::Tensor& x) { return x.narrow(0, first, size); };
+    parts.push_back(cuda::attention(cut(q_TNH), cut(k_TKH), cut(v_TKH), part, {}));
+    first += size;
+  }
+  return at::cat(parts, 0);
+}
+
 }  // namespace
 
 namespace twin {
@@ -93,8 +127,12 @@ at::Tensor attention(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at:
                      const AttentionRows& rows, RowRoom out_room) {
   check_operands(q_TNH, k_TKH, v_TKH);
   check_rows(rows, q_TNH.size(0));
-  if (q_TNH.is_cuda()) return cuda::attention(q_TNH, k_TKH, v_TKH, rows, out_room);
-  return twin::attention(q_TNH, k_TKH, v_TKH, rows);
+  if (!q_TNH.is_cuda()) return twin::attention(q_TNH, k_TKH, v_TKH, rows);
+  // A plan is built for its class of rows, which is up to an eighth more than there are.
+  const int64_t most_rows = cuda::kMostElements / std::max<int64_t>(1, q_TNH.size(1) * q_TNH.size(2)) * 7 / 8;
+  if (q_TNH.size(0) > most_rows && rows.lengths.size() > 1)
+    return attention_in_parts(q_TNH, k_TKH, v_TKH, rows, most_rows);
+  return cuda::attention(q_TNH, k_TKH, v_TKH, rows, out_room);
 }
 
 }  // namespace apus::ops

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 namespace apus::ops::cuda {
 namespace {
@@ -31,7 +30,7 @@ int64_t length_class(int64_t max_length, int64_t rows) {
 
 bool plans_take(const AttentionSizes& sizes) {
   const int64_t widest = std::max(sizes.out_stride, sizes.heads * sizes.head_dim);
-  return row_class(sizes.rows) <= std::numeric_limits<int32_t>::max() / widest;
+  return row_class(sizes.rows) <= kMostElements / widest;
 }
 
 PlanShape forward_plan(const AttentionSizes& sizes) {

@@ -35,8 +35,12 @@ struct AttentionSizes {
   int64_t out_stride = 0;
 };
 
-/// Whether the call's largest tensor, rows rounded up as for its plan, has fewer than 2^31 elements. cuDNN
-/// takes int64 offsets for more (9.19), but its backward pass then gives wrong dq and dk.
+/// Elements of q that one call of a fused kernel gets at most. cuDNN 9.19 was seen to give wrong gradients at
+/// 2.0e9 elements, with int32 and with int64 offsets, and FlashAttention-2 to read outside its tensors
+/// at 2.2e9.
+inline constexpr int64_t kMostElements = int64_t{1} << 28;
+
+/// Whether the call's largest tensor, rows rounded up as for its plan, has at most kMostElements.
 bool plans_take(const AttentionSizes& sizes);
 
 /// The forward plan of a call. A larger maximum length costs nothing; the number of sequences is the slots'.

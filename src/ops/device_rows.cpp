@@ -67,4 +67,8 @@ at::Tensor DeviceRows::cu_seqlens() const {
   return starts_.narrow(0, 0, sequences_ + 1);
 }
 
+std::shared_ptr<const DeviceRows> DeviceRows::of(std::span<const int64_t> lengths) const {
+  return std::make_shared<const DeviceRows>(lengths, padded_length_, lengths_.device(), plans_);
+}
+
 }  // namespace apus::ops

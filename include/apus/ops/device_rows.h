@@ -35,6 +35,9 @@ class APUS_API DeviceRows final {
   DeviceRows(std::span<const int64_t> lengths, int64_t padded_length, at::Device device,
              std::shared_ptr<AttentionPlans> plans = nullptr);
 
+  /// The same for some of the sequences, whose rows are a tensor of their own.
+  std::shared_ptr<const DeviceRows> of(std::span<const int64_t> lengths) const;
+
   /// Number of sequences, B.
   int64_t sequences() const { return sequences_; }
   /// B rounded up to 16, 64, 256, 1024, ...: what the tensors below have room for. Slots behind the last

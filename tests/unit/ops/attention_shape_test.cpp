@@ -60,11 +60,11 @@ TEST(AttentionShape, DeterministicPlansFitTheirSequences) {
   EXPECT_EQ(deterministic_backward_plan(seven_billion(9, 700, 4000)).max_length, 1024);
 }
 
-TEST(AttentionShape, RefusesTensorsOf31BitsOfElements) {
-  // 599,186 rows of 3,584 elements are the last below 2^31; the plan's class counts.
-  EXPECT_TRUE(plans_take(seven_billion(16, 4096, 550'000)));
-  EXPECT_FALSE(plans_take(seven_billion(16, 4096, 600'000)));
-  AttentionSizes roomy = seven_billion(16, 4096, 550'000);
+TEST(AttentionShape, RefusesMoreElementsThanWereSeenRight) {
+  // 74,898 rows of 3,584 elements are the last within 2^28; the plan's class counts.
+  EXPECT_TRUE(plans_take(seven_billion(16, 4096, 70'000)));
+  EXPECT_FALSE(plans_take(seven_billion(16, 4096, 75'000)));
+  AttentionSizes roomy = seven_billion(16, 4096, 70'000);
   roomy.out_stride += 512;
   EXPECT_FALSE(plans_take(roomy));
 }

@@ -28,6 +28,15 @@ TEST(DeviceRows, PackedSequencesFollowOneAnother) {
   expect_equal(rows.lengths().narrow(0, 0, 4), at::tensor({3, 0, 5, 0}, at::kInt));
 }
 
+TEST(DeviceRows, SomeOfThemHaveRowsOfTheirOwn) {
+  const std::vector<int64_t> last = {5, 2};
+  const auto part = rows_of({3, 0, 5, 2}, 6).of(last);
+  EXPECT_EQ(part->rows(), 12);
+  EXPECT_TRUE(part->has_padding());
+  expect_equal(part->cu_seqlens(), at::tensor({0, 6, 12}, at::kInt));
+  EXPECT_EQ(rows_of({3, 0, 5, 2}).of(last)->rows(), 7);
+}
+
 TEST(DeviceRows, PaddedSequencesLieAStrideApart) {
   const DeviceRows rows = rows_of({3, 0, 5}, 6);
   EXPECT_EQ(rows.rows(), 18);
