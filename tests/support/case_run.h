@@ -1,12 +1,16 @@
 #pragma once
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +26,23 @@ struct CaseRun {
 
   bool is_narrow() const { return dtype != at::kFloat; }
   std::string name() const { return device.str() + (is_narrow() ? " bf16" : " fp32"); }
+};
+
+/// The GPU, or what APUS_PARITY_DEVICE names: with "cpu" the tests run where there is no GPU. Absent: there
+/// is none.
+inline std::optional<at::Device> case_device() {
+  const char* chosen = std::getenv("APUS_PARITY_DEVICE");
+  if (chosen && *chosen) return at::Device(chosen);
+  if (!at::hasCUDA() || c10::cuda::device_count() == 0) return std::nullopt;
+  return at::Device(at::kCUDA, 0);
+}
+
+/// Skips where there is no device to test.
+class CaseTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!case_device()) GTEST_SKIP() << "no GPU";
+  }
 };
 
 using NamedTensors = std::map<std::string, at::Tensor>;

@@ -1,7 +1,5 @@
 // The cases of kinds "models" and "lora" on a GPU: logits, loss and gradients of one pass. In fp32 within the
 // tolerances that the cases state for any order of sums; in bf16 as near as the CPU in bf16.
-#include <ATen/Context.h>
-#include <c10/cuda/CUDAFunctions.h>
 
 #include <memory>
 #include <string>
@@ -24,14 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kName = "default";
-const at::Device kGpu(at::kCUDA, 0);
-
-class CasesOnGpu : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!at::hasCUDA() || c10::cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
-  }
-};
+class CasesOnGpu : public CaseTest {};
 
 /// A stored batch with the model that it is for.
 struct Case {
@@ -163,7 +154,7 @@ void expect_case(const Case& the) {
   const Pass wanted = golden_pass(the, golden);
   for (const Rows& rows : {golden.padded(), golden.packed()}) {
     const std::string layout = rows.layout->is_packed() ? "packed" : "padded";
-    const CaseRun fp32{.device = kGpu}, bf16{.device = kGpu, .dtype = at::kBFloat16};
+    const CaseRun fp32{.device = *case_device()}, bf16{.device = *case_device(), .dtype = at::kBFloat16};
     const std::string name = cases::case_name(the.folder) + " " + layout + " on ";
     WorstError wide, narrow;
     const Pass in_fp32 = pass_of(the, rows, fp32);
