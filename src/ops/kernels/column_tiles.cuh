@@ -28,8 +28,8 @@ Tiles tiles_of(Kernel kernel, int64_t rows, int64_t vectors) {
   const auto parts = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
   const int64_t count = parts(vectors, kWidest);
   const int64_t threads = parts(parts(parts(vectors, count), kTileVectors), kWarp) * kWarp;
-  const int64_t resident = persistent_grid(kernel, static_cast<int>(threads), rows * count);
-  const int64_t walkers = std::clamp<int64_t>(resident / count, 1, rows);
+  const int64_t most = resident_blocks(kernel, static_cast<int>(threads)) / count;
+  const int64_t walkers = even_walkers(std::max<int64_t>(1, most), rows);
   return {static_cast<int>(count), static_cast<unsigned>(threads), static_cast<unsigned>(count * walkers)};
 }
 

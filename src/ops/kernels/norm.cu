@@ -88,38 +88,25 @@ struct Pieces {
   }
 };
 
-/// What forward reads of one row.
-template <typename T, bool kResidual>
-struct ForwardRow {
-  Pieces<T> x, residual;
-
-  __device__ __forceinline__ void load(const NormForward& job, int64_t row, int vectors) {
-    x.load(static_cast<const T*>(job.x) + row * job.x_stride, vectors);
-    if constexpr (kResidual)
-      residual.load(static_cast<const T*>(job.residual) + row * job.residual_stride, vectors);
-  }
-};
-
 template <typename T, bool kResidual>
 __global__ void __launch_bounds__(kMaxThreads) forward_rows(NormForward job) {
   __shared__ float slots[2][kMaxWarps];
   const int vectors = static_cast<int>(job.columns) / kLanes<T>;
-  const int64_t step = int64_t{gridDim.x} * blockDim.y;
-  int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
-  if (row >= job.rows) return;
-  ForwardRow<T, kResidual> now, next;
-  now.load(job, row, vectors);
   Pieces<T> weight;
   weight.load(static_cast<const T*>(job.weight), vectors);
-  for (int turn = 0; row < job.rows; row += step, turn ^= 1, now = next) {
-    // The next row travels while this one is summed and written.
-    if (row + step < job.rows) next.load(job, row + step, vectors);
-    Pieces<T>& x = now.x;
+  int turn = 0;
+  for (int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y; row < job.rows;
+       row += int64_t{gridDim.x} * blockDim.y) {
+    Pieces<T> x;
+    x.load(static_cast<const T*>(job.x) + row * job.x_stride, vectors);
     if constexpr (kResidual) {
-      x.add(now.residual);
+      Pieces<T> residual;
+      residual.load(static_cast<const T*>(job.residual) + row * job.residual_stride, vectors);
+      x.add(residual);
       x.store(static_cast<T*>(job.sum) + row * job.columns, vectors);
     }
     const float total = row_sum(x.sum_of_squares(), slots[turn]);
+    turn ^= 1;
     x.keep_packed();
     weight.keep_packed();
     const float scale = rsqrtf(total / static_cast<float>(job.columns) + job.eps);

@@ -9,6 +9,7 @@ namespace {
 
 // Heads that a thread has in flight: fewer than without norms, for there are more registers to fill.
 constexpr int kHeads = 2;
+constexpr int kForwardThreads = 256;
 // Backward's registers suffice for some 480 threads a processor: small blocks come nearest.
 constexpr int kBackwardThreads = 128;
 
@@ -48,7 +49,7 @@ struct Weights {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kRotaryThreads) forward_rows(RotaryRows job, HeadNorm norm) {
+__global__ void __launch_bounds__(kForwardThreads) forward_rows(RotaryRows job, HeadNorm norm) {
   const int normed = job.q.heads + job.k.heads, total = normed + job.v.heads, half = job.head_dim / 2;
   const int side_by_side = static_cast<int>(blockDim.y);
   Weights<T> weights(norm, half);
@@ -214,7 +215,7 @@ __global__ void __launch_bounds__(kBackwardThreads) backward_rows(RotaryRows job
 
 template <typename T>
 void forward(const RotaryRows& job, const HeadNorm& norm, Element element, cudaStream_t stream) {
-  const dim3 block = rotary_block(job, element, kHeads, kRotaryThreads);
+  const dim3 block = rotary_block(job, element, kHeads, kForwardThreads);
   const unsigned grid = rotary_grid(forward_rows<T>, job, block);
   forward_rows<T><<<grid, block, 0, stream>>>(job, norm);
   check_launch("normed_rotary_forward");

@@ -9,9 +9,12 @@ namespace {
 
 // Heads that a thread has in flight.
 constexpr int kHeads = 4;
+constexpr int kThreads = 128;
+// Blocks that a processor has registers for.
+constexpr int kBlocks = 5;
 
 template <typename T, bool kTransposed>
-__global__ void __launch_bounds__(kRotaryThreads) turn_rows(RotaryRows job) {
+__global__ void __launch_bounds__(kThreads, kBlocks) turn_rows(RotaryRows job) {
   const int total = job.q.heads + job.k.heads + job.v.heads, half = job.head_dim / 2;
   const int side_by_side = static_cast<int>(blockDim.y);
   for (int64_t row = int64_t{blockIdx.x} * blockDim.z + threadIdx.z; row < job.rows;
@@ -33,7 +36,6 @@ __global__ void __launch_bounds__(kRotaryThreads) turn_rows(RotaryRows job) {
         const int head = first + i * side_by_side;
         if (head >= total) continue;
         const HeadPlace<T> place(job, row, head);
-        angles.keep_packed();
         if (place.turns) {
           float a[kLanes<T>], b[kLanes<T>];
           x[i].widen(a, b);
@@ -49,7 +51,7 @@ __global__ void __launch_bounds__(kRotaryThreads) turn_rows(RotaryRows job) {
 
 template <typename T, bool kTransposed>
 void turn(const RotaryRows& job, Element element, cudaStream_t stream) {
-  const dim3 block = rotary_block(job, element, kHeads, kRotaryThreads);
+  const dim3 block = rotary_block(job, element, kHeads, kThreads);
   const unsigned grid = rotary_grid(turn_rows<T, kTransposed>, job, block);
   turn_rows<T, kTransposed><<<grid, block, 0, stream>>>(job);
   check_launch("rotary");

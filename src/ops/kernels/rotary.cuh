@@ -10,9 +10,6 @@
 // bytes each, and so all that the rotation of these elements needs; `threadIdx.y` counts heads.
 namespace apus::ops::kernels {
 
-/// Threads of a block, at most.
-inline constexpr int kRotaryThreads = 256;
-
 /// Both halves of this thread's piece of a head.
 template <typename T>
 struct Halves {
@@ -91,17 +88,29 @@ struct HeadPlace {
   }
 };
 
-/// The block of a job: the threads of a head, heads side by side so that few threads are idle when each takes
-/// `heads_a_thread` at a time, and rows that fill the block up to `threads`.
+/// The block of a job: the threads of a head, heads side by side, and rows that fill the block up to
+/// `threads`. A thread takes up to `heads_a_thread` at a time, or more in turns; of the shapes that do so
+/// with equally few turns the one whose warps are busiest is taken, and among equals the one with most heads
+/// a thread.
 inline dim3 rotary_block(const RotaryRows& job, Element element, int heads_a_thread, int threads) {
+  constexpr int kWarp = 32, kMostRows = 64;  // a block's third dim takes no more
   const auto parts = [](int whole, int part) { return (whole + part - 1) / part; };
   const int pairs = job.head_dim / (2 * elements_a_vector(element)), widest = threads / pairs;
   const int total = job.q.heads + job.k.heads + job.v.heads;
   const int turns = parts(total, widest * heads_a_thread);
-  const int side_by_side = parts(total, turns * heads_a_thread);
-  constexpr int kMostRows = 64;  // a block's third dim takes no more
-  const int rows = std::min(kMostRows, threads / (pairs * side_by_side));
-  return dim3(static_cast<unsigned>(pairs), static_cast<unsigned>(side_by_side), static_cast<unsigned>(rows));
+  dim3 best;
+  double busiest = 0.0;
+  for (int side_by_side = parts(total, turns * heads_a_thread); side_by_side <= widest; ++side_by_side) {
+    const int rows = std::min(kMostRows, threads / (pairs * side_by_side));
+    const int used = pairs * side_by_side * rows, lanes = parts(used, kWarp) * kWarp;
+    const double busy =
+        static_cast<double>(total) / (side_by_side * parts(total, side_by_side)) * used / lanes;
+    if (busy <= busiest) continue;
+    busiest = busy;
+    best =
+        dim3(static_cast<unsigned>(pairs), static_cast<unsigned>(side_by_side), static_cast<unsigned>(rows));
+  }
+  return best;
 }
 
 /// Blocks of a job that stay resident.
