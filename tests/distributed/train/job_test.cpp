@@ -50,6 +50,27 @@ class Job : public ::testing::Test {
   std::shared_ptr<CaptureLogger> logger_ = std::make_shared<CaptureLogger>();
 };
 
+TEST_F(Job, StatesInBf16ResumeToTheSameBits) {
+  const auto options = [this](const std::string& output) {
+    auto job = bench_.options({"sft", "full"}, output);
+    job.torch_dtype = "bfloat16";
+    job.optim = "adamw_bf16";
+    job.deepspeed = "zero2";
+    job.gradient_accumulation_steps = 2;
+    return job;
+  };
+  const auto whole = run_job(2, options("whole")), first = run_job(2, options("cut"));
+  kill_after(first.run_dir, 3);
+  const auto second = run_job(2, options("cut"));
+  EXPECT_EQ(second.run_dir, first.run_dir);
+  EXPECT_EQ(losses_of(second.run_dir), losses_of(whole.run_dir));
+  EXPECT_LT(losses_of(whole.run_dir).back(), losses_of(whole.run_dir).front());
+  EXPECT_EQ(sha256_file(weights_of(second.last_checkpoint)), sha256_file(weights_of(whole.last_checkpoint)));
+  auto wide = options("wide");
+  wide.torch_dtype = "float32";
+  EXPECT_NE(refusal<ConfigError>(wide).find("--optim adamw_bf16"), std::string::npos);
+}
+
 TEST_F(Job, AFullCheckpointIsAModelOfItsOwn) {
   const auto summary = run_job(1, bench_.options({"sft", "full"}), logger_);
   for (const char* file : {"config.json", "tokenizer.json", "model.safetensors", "args.json"}) {
@@ -172,7 +193,7 @@ TEST_F(Job, ChecksTheOutputFolderBeforeItReadsAnything) {
   auto options = bench_.options({"sft", "lora"});
   options.dataset = {"/absent.jsonl"};
   options.output_dir = (bench_.put("file", "x") / "out").string();
-  const std::string message = refusal<FileError>(options);
+  const std::string message = refusal<ConfigError>(options);
   EXPECT_NE(message.find("out"), std::string::npos) << message;
 }
 
@@ -188,7 +209,7 @@ TEST_F(Job, ARunOfWhichNothingCameLeavesNoFolder) {
   options.report_to = {"tensorboard"};
   options.logging_steps = 5;
   options.metric_for_best_model = "foo";
-  EXPECT_NE(refusal<ConfigError>(options).find("metric_for_best_model foo"), std::string::npos);
+  EXPECT_NE(refusal<ConfigError>(options).find("metric_for_best_model eval_foo"), std::string::npos);
   EXPECT_FALSE(fs::exists(bench_.path("new"))) << "the folders around it, too";
   EXPECT_FALSE(logger_->contains("Output: ")) << "looked at before the folder is made";
 
@@ -210,7 +231,7 @@ TEST_F(Job, AFolderThatWasThereStays) {
   fs::create_directories(options.output_dir);
   options.add_version = false;
   options.metric_for_best_model = "foo";
-  EXPECT_NE(refusal<ConfigError>(options).find("metric_for_best_model foo"), std::string::npos);
+  EXPECT_NE(refusal<ConfigError>(options).find("metric_for_best_model eval_foo"), std::string::npos);
   EXPECT_TRUE(fs::exists(options.output_dir));
   EXPECT_EQ(entries_below(options.output_dir), 0);
   options.metric_for_best_model = "eval_loss";
@@ -218,7 +239,7 @@ TEST_F(Job, AFolderThatWasThereStays) {
   options.metric_for_best_model = "foo";
   options.overwrite = true;
   const int64_t before = entries_below(options.output_dir);
-  EXPECT_NE(refusal<ConfigError>(options).find("metric_for_best_model foo"), std::string::npos);
+  EXPECT_NE(refusal<ConfigError>(options).find("metric_for_best_model eval_foo"), std::string::npos);
   EXPECT_EQ(entries_below(options.output_dir), before) << "the earlier run is overwritten by no run";
 }
 
