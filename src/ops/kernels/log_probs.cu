@@ -21,7 +21,7 @@ namespace apus::ops::kernels {
 namespace {
 
 constexpr int kRegisterVectors = 6;
-constexpr int kMostHeld = 14;  // vectors of a thread in shared memory, and groups that wait_for_all_but knows
+constexpr int kParts = 4;  // of what a thread has in shared memory: it waits for a part at a time
 constexpr int kThreads = 1024;
 constexpr int kFewThreads = 256;
 constexpr int kFewVectors = 2048;  // rows that kFewThreads hold in 8 turns
@@ -44,12 +44,12 @@ __device__ __forceinline__ float shifted_exp(float x, float shift) {
   }
 }
 
-/// What some columns of a row have in common: their maximum, its first column, and the sum of exp(x -
-/// maximum).
+/// What some columns of a row have in common: their maximum, the first vector that has it, and the sum of
+/// exp(x - maximum).
 struct Summary {
   float maximum = kLeast;
   float sum = 0.0F;
-  int column = 0x7fffffff;
+  int vector = 0x7fffffff;
 };
 
 /// exp(x - maximum) for a maximum that may be kLeast itself, of a thread without columns: the difference
@@ -59,20 +59,14 @@ __device__ __forceinline__ float rescaling(float x, float maximum) {
   return sizeof(T) == 4 ? expf(x - maximum) : exp2_fast((x - maximum) * kLog2E);
 }
 
-/// What a sum of exp(x - maximum) counts under a larger maximum. Equal ones count whole: where a thread has
-/// no columns both are kLeast, whose multiple by log2(e) rounds by more than any exponential holds.
-template <typename T>
-__device__ __forceinline__ float rescaled(const Summary& part, float maximum) {
-  return part.maximum == maximum ? part.sum : __fmul_rn(part.sum, shifted_exp<T>(part.maximum, maximum));
-}
-
 /// The same bits whichever comes first.
 template <typename T>
 __device__ __forceinline__ Summary merged(const Summary& a, const Summary& b) {
   Summary all;
   all.maximum = fmaxf(a.maximum, b.maximum);
-  all.sum = __fadd_rn(rescaled<T>(a, all.maximum), rescaled<T>(b, all.maximum));
-  all.column = a.maximum > b.maximum ? a.column : b.maximum > a.maximum ? b.column : min(a.column, b.column);
+  all.sum = __fadd_rn(__fmul_rn(a.sum, rescaling<T>(a.maximum, all.maximum)),
+                      __fmul_rn(b.sum, rescaling<T>(b.maximum, all.maximum)));
+  all.vector = a.maximum > b.maximum ? a.vector : b.maximum > a.maximum ? b.vector : min(a.vector, b.vector);
   return all;
 }
 
@@ -83,39 +77,39 @@ __device__ __forceinline__ Summary merged_over_warp(Summary mine) {
     Summary other;
     other.maximum = __shfl_xor_sync(0xffffffffU, mine.maximum, lanes);
     other.sum = __shfl_xor_sync(0xffffffffU, mine.sum, lanes);
-    other.column = __shfl_xor_sync(0xffffffffU, mine.column, lanes);
+    other.vector = __shfl_xor_sync(0xffffffffU, mine.vector, lanes);
     mine = merged<T>(mine, other);
   }
   return mine;
 }
 
-/// Takes a vector of a row's logits in; its columns begin at `column`.
+/// Takes a vector of a row's logits in.
 template <typename T>
-__device__ __forceinline__ void absorb(const uint4& raw, int column, int vocab, Summary& row) {
+__device__ __forceinline__ void absorb(const uint4& raw, int vector, Summary& row) {
   constexpr int kWidth = kLanes<T>;
   float x[kWidth];
   unpack<T>(raw, x);
-  if (column + kWidth > vocab) {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      if (column + i >= vocab) x[i] = -INFINITY;
-    }
-  }
   float top = x[0];
 #pragma unroll
   for (int i = 1; i < kWidth; ++i) top = fmaxf(top, x[i]);
-  if (top > row.maximum) {
-    row.sum *= shifted_exp<T>(row.maximum, top);
-    row.maximum = top;
-    int first = kWidth - 1;
+  const float maximum = fmaxf(row.maximum, top);
+  row.sum *= rescaling<T>(row.maximum, maximum);
+  row.vector = top > row.maximum ? vector : row.vector;
+  row.maximum = maximum;
 #pragma unroll
-    for (int i = kWidth - 2; i >= 0; --i) {
-      if (x[i] == top) first = i;
-    }
-    row.column = column + first;
-  }
+  for (int i = 0; i < kWidth; ++i) row.sum += shifted_exp<T>(x[i], maximum);
+}
+
+/// The first column of a vector that has this value.
+template <typename T>
+__device__ __forceinline__ int first_column(const uint4& raw, int column, float value) {
+  constexpr int kWidth = kLanes<T>;
+  float x[kWidth];
+  unpack<T>(raw, x);
+  int first = 0;
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) row.sum += shifted_exp<T>(x[i], row.maximum);
+  for (int i = kWidth - 1; i >= 0; --i) first = x[i] == value ? i : first;
+  return column + first;
 }
 
 /// scale * ((column == target) - exp(x - logsumexp)) for a vector.
@@ -126,16 +120,14 @@ __device__ __forceinline__ uint4 gradient_of(const uint4& raw, int column, int t
   float x[kWidth];
   unpack<T>(raw, x);
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) x[i] = -shifted_exp<T>(x[i], logsumexp);
+  for (int i = 0; i < kWidth; ++i) x[i] = shifted_exp<T>(x[i], logsumexp) * -scale;
   const int at = target - column;
   if (at >= 0 && at < kWidth) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      if (i == at) x[i] += 1.0F;
+      if (i == at) x[i] += scale;
     }
   }
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) x[i] *= scale;
   return pack<T>(x);
 }
 
@@ -148,44 +140,12 @@ __device__ __forceinline__ void end_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-template <int kGroups>
-__device__ __forceinline__ void wait_for_all_but() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
-}
-
-/// Waits until at most so many of this thread's newest groups of copies are under way; the number is the same
-/// in all threads.
+/// Waits until at most so many of this thread's newest groups of copies are under way.
 __device__ __forceinline__ void wait_for_all_but(int groups) {
-  switch (groups) {
-    case 0:
-      return wait_for_all_but<0>();
-    case 1:
-      return wait_for_all_but<1>();
-    case 2:
-      return wait_for_all_but<2>();
-    case 3:
-      return wait_for_all_but<3>();
-    case 4:
-      return wait_for_all_but<4>();
-    case 5:
-      return wait_for_all_but<5>();
-    case 6:
-      return wait_for_all_but<6>();
-    case 7:
-      return wait_for_all_but<7>();
-    case 8:
-      return wait_for_all_but<8>();
-    case 9:
-      return wait_for_all_but<9>();
-    case 10:
-      return wait_for_all_but<10>();
-    case 11:
-      return wait_for_all_but<11>();
-    case 12:
-      return wait_for_all_but<12>();
-    default:
-      return wait_for_all_but<13>();
-  }
+  if (groups == 0) asm volatile("cp.async.wait_group 0;" ::: "memory");
+  if (groups == 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
+  if (groups == 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
+  if (groups == 3) asm volatile("cp.async.wait_group 3;" ::: "memory");
 }
 
 /// One block's place in a row: which vectors its threads hold where.
@@ -199,6 +159,8 @@ struct RowVectors {
 
   __device__ __forceinline__ int vector(int turn) const { return turn * step + first; }
   __device__ __forceinline__ int column(int vector) const { return vector * kLanes<T>; }
+  /// Slots in shared memory come in parts, each a group of copies: part p has [slot(p), slot(p + 1)).
+  __device__ __forceinline__ int slot(int part) const { return held * part / kParts; }
 };
 
 template <typename T, bool kGradient>
@@ -207,7 +169,6 @@ __global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, in
   __shared__ Summary partial[2][kThreads / 32];
   const RowVectors<T> at{vectors, held, held_vectors + threadIdx.x, static_cast<int>(threadIdx.x),
                          static_cast<int>(blockDim.x)};
-  const int vocab = static_cast<int>(all.vocab);
   const auto vectors_of = [&](int64_t row) {
     return reinterpret_cast<uint4*>(static_cast<T*>(all.logits) + row * all.stride);
   };
@@ -219,9 +180,12 @@ __global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, in
     for (int turn = 0; turn < kRegisterVectors; ++turn) {
       if (at.vector(turn) < vectors) kept[turn] = x[at.vector(turn)];
     }
-    for (int slot = 0; slot < held; ++slot) {
-      const int v = at.vector(kRegisterVectors + slot);
-      if (v < vectors) copy_async(at.shared + slot * at.step, x + v);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      for (int slot = at.slot(part); slot < at.slot(part + 1); ++slot) {
+        const int v = at.vector(kRegisterVectors + slot);
+        if (v < vectors) copy_async(at.shared + slot * at.step, x + v);
+      }
       end_group();
     }
   }
@@ -240,23 +204,25 @@ __global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, in
     for (int turn = 0; turn < kRegisterVectors; ++turn) {
       const int v = at.vector(turn);
       if (v < vectors) {
-        absorb<T>(kept[turn], at.column(v), vocab, mine);
+        absorb<T>(kept[turn], v, mine);
         if (!kGradient && has_next) kept[turn] = next[v];
       }
     }
-    for (int slot = 0; slot < held; ++slot) {
-      // Newer than this slot's: those of the slots behind it, and those that this loop has made for the next
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      // Newer than this part's: those of the parts behind it, and those that this loop has made for the next
       // row.
-      wait_for_all_but(kGradient ? held - 1 - slot : held - 1);
-      const int v = at.vector(kRegisterVectors + slot);
-      if (v < vectors) {
-        absorb<T>(at.shared[slot * at.step], at.column(v), vocab, mine);
-        if (!kGradient && has_next) copy_async(at.shared + slot * at.step, next + v);
+      wait_for_all_but(kGradient ? kParts - 1 - part : kParts - 1);
+      for (int slot = at.slot(part); slot < at.slot(part + 1); ++slot) {
+        const int v = at.vector(kRegisterVectors + slot);
+        if (v < vectors) {
+          absorb<T>(at.shared[slot * at.step], v, mine);
+          if (!kGradient && has_next) copy_async(at.shared + slot * at.step, next + v);
+        }
       }
       if (!kGradient) end_group();
     }
-    for (int v = at.vector(kRegisterVectors + held); v < vectors; v += at.step)
-      absorb<T>(x[v], at.column(v), vocab, mine);
+    for (int v = at.vector(kRegisterVectors + held); v < vectors; v += at.step) absorb<T>(x[v], v, mine);
 
     mine = merged_over_warp<T>(mine);
     if (threadIdx.x % 32 == 0) partial[parity][threadIdx.x / 32] = mine;
@@ -266,7 +232,15 @@ __global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, in
     const float logsumexp = whole.maximum + logf(whole.sum);
     if (threadIdx.x == 0) {
       if (all.log_probs != nullptr) all.log_probs[row] = target_logit - logsumexp;
-      if (all.is_argmax != nullptr) all.is_argmax[row] = exists && whole.column == target;
+    }
+    if (all.is_argmax != nullptr) {
+      // Its owner alone overwrites the vector, below.
+      const bool has_top = whole.vector < vectors;
+      if (threadIdx.x == (has_top ? whole.vector % at.step : 0)) {
+        all.is_argmax[row] =
+            exists && has_top &&
+            first_column<T>(x[whole.vector], at.column(whole.vector), whole.maximum) == target;
+      }
     }
     if constexpr (kGradient) {
       const float scale = !exists ? NAN : all.scale != nullptr ? all.scale[row] : 1.0F;
@@ -278,11 +252,14 @@ __global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, in
           if (has_next) kept[turn] = next[v];
         }
       }
-      for (int slot = 0; slot < held; ++slot) {
-        const int v = at.vector(kRegisterVectors + slot);
-        if (v < vectors) {
-          x[v] = gradient_of<T>(at.shared[slot * at.step], at.column(v), target, logsumexp, scale);
-          if (has_next) copy_async(at.shared + slot * at.step, next + v);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        for (int slot = at.slot(part); slot < at.slot(part + 1); ++slot) {
+          const int v = at.vector(kRegisterVectors + slot);
+          if (v < vectors) {
+            x[v] = gradient_of<T>(at.shared[slot * at.step], at.column(v), target, logsumexp, scale);
+            if (has_next) copy_async(at.shared + slot * at.step, next + v);
+          }
         }
         end_group();
       }
@@ -304,10 +281,16 @@ void launch(const LogProbRows& rows, cudaStream_t stream) {
   const int turns = (vectors + threads - 1) / threads;
   constexpr int kOwnShared = 2 * static_cast<int>(sizeof(Summary)) * (kThreads / 32);
   const int room = (shared_limit - kOwnShared) / (threads * static_cast<int>(sizeof(uint4)));
-  const int held = std::clamp(turns - kRegisterVectors, 0, std::min(room, kMostHeld));
+  const int held = std::clamp(turns - kRegisterVectors, 0, room);
   const int shared = held * threads * static_cast<int>(sizeof(uint4));
   const auto kernel = log_prob_rows<T, kGradient>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  const int64_t behind = int64_t{vectors} * kWidth - rows.vocab;
+  if (behind > 0) {  // of a row's last vector: far below any logit, in either type
+    constexpr int kFarBelow = 0xfe;
+    cudaMemset2DAsync(static_cast<T*>(rows.logits) + rows.vocab, rows.stride * sizeof(T), kFarBelow,
+                      behind * sizeof(T), rows.rows, stream);
+  }
   const int64_t blocks = std::min<int64_t>(rows.rows, multiprocessors * (kThreads / threads));
   kernel<<<static_cast<unsigned>(blocks), threads, shared, stream>>>(rows, vectors, held);
   check_launch("log_prob_rows");
