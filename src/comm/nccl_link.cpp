@@ -41,10 +41,13 @@ std::string NcclLink::error_text(NcclResult result) {
 }
 
 bool NcclLink::close(milliseconds patience, const std::function<bool()>& give_up) {
-  if (owner_ == LinkOwner::kCaller || comm_ == nullptr) {
-    marked_ = true;
-    gone_ = true;
-    return true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (owner_ == LinkOwner::kCaller || comm_ == nullptr) {
+      marked_ = true;
+      gone_ = true;
+      return true;
+    }
   }
   const Backoff backoff(patience);
   // A communicator that has failed, or is still busy when the time is up, cannot be finalized.
