@@ -67,10 +67,12 @@ bool NcclLink::close(milliseconds patience, const std::function<bool()>& give_up
 std::vector<NcclResult> NcclLink::abort_links(const std::vector<std::shared_ptr<NcclLink>>& links,
                                               milliseconds call_patience) {
   for (const auto& link : links) link->mark();
-  std::vector<std::unique_lock<std::timed_mutex>> locks;
+  std::vector<std::unique_lock<std::mutex>> locks;
   std::vector<NcclComm> comms;
   for (const auto& link : links) {
-    locks.emplace_back(link->mutex_, call_patience);
+    std::unique_lock<std::mutex>& lock = locks.emplace_back(link->mutex_, std::try_to_lock);
+    const Backoff backoff(call_patience);
+    while (!lock.owns_lock() && backoff.pause()) lock.try_lock();
     if (const NcclComm comm = std::exchange(link->comm_, nullptr)) comms.push_back(comm);
   }
   std::vector<NcclResult> results;

@@ -59,7 +59,7 @@ class NcclLink {
 
  private:
   std::shared_ptr<const NcclBackend> backend_;
-  std::timed_mutex mutex_;
+  std::mutex mutex_;
   NcclComm comm_ = nullptr;
   LinkOwner owner_ = LinkOwner::kUs;
   std::atomic<bool> marked_{false};
