@@ -3,8 +3,9 @@
 // Fused: clipping, both moments, decay, the step, and the bf16 copy that the next forward reads. An element
 // of fp32 states reads 16 bytes (12 + 2 with a bf16 gradient) and writes 12 (+ 2 for the copy): memory
 // bandwidth is the limit. A warp takes 128 neighbours, 16 bytes a lane and array, and issues all its loads
-// before it looks at anything else: the search for its segment (32 borders compared at a time), the coefficients
-// and the flag that may forbid the write hide behind them. (Two accesses a lane were 5 percent slower on an H200.)
+// before it looks at anything else: the search for its segment (32 borders compared at a time), the
+// coefficients and the flag that may forbid the write hide behind them. (Two accesses a lane were 5 percent
+// slower on an H200.)
 //
 // Padding between segments is loaded and not written; a warp across a border goes element by element. No
 // contraction (__fmul_rn and the like), division and square root round correctly: the bits are those of
@@ -30,6 +31,9 @@ using detail::RoundedArray;
 constexpr int kThreads = 256;
 
 constexpr int kWarp = 32;
+// fp32 states: elements of a 16-byte access, and accesses of a lane to each array.
+constexpr int kWidth = 4;
+constexpr int kAccesses = 1;
 
 struct Coefficients {
   float clip;
@@ -212,7 +216,7 @@ __global__ void __launch_bounds__(kThreads) adamw_fp32_each(Fp32Arrays<Grad, Cop
 /// fp32 states at aligned addresses, a multiple of four of them.
 template <typename Grad, typename Copy>
 __global__ void __launch_bounds__(kThreads) adamw_fp32(Fp32Arrays<Grad, Copy> a, Common common) {
-  constexpr int kWidth = 4, kAccesses = 1, kStride = kWarp * kWidth;
+  constexpr int kStride = kWarp * kWidth;
   const int64_t warp_first = first_of_warp(kStride * kAccesses);
   if (warp_first >= a.elements) return;
   const int64_t first = warp_first + threadIdx.x % kWarp * kWidth;
@@ -446,7 +450,7 @@ void launch_fp32(const AdamwPointers& from, const Common& common, CUstream_st* s
                                  static_cast<float*>(from.exp_avg_sq),  static_cast<const Grad*>(from.grad),
                                  static_cast<Copy*>(from.compute_copy), from.elements};
   if (takes_packs(from, 4)) {
-    adamw_fp32<<<blocks_for(a.elements, 8), kThreads, 0, stream>>>(a, common);
+    adamw_fp32<<<blocks_for(a.elements, kWidth * kAccesses), kThreads, 0, stream>>>(a, common);
   } else {
     adamw_fp32_each<<<blocks_for(a.elements, 1), kThreads, 0, stream>>>(a, common);
   }
