@@ -97,7 +97,16 @@ TEST(DataTask, BrokenDataNamesItsPlace) {
             std::string::npos);
   EXPECT_NE(refusal(folder.put("b.jsonl", "{").string()).find("b.jsonl:1: "), std::string::npos);
   EXPECT_NE(refusal(folder.put("c.jsonl", "\n").string()).find("no row"), std::string::npos);
-  EXPECT_NE(refusal((folder / "absent.jsonl").string()).find("absent.jsonl"), std::string::npos);
+}
+
+TEST(DataTask, AFileThatIsNotThereIsAMistakeOfTheFlag) {
+  const ScratchFolder folder;
+  try {
+    find_data_task({(folder / "absent.jsonl").string()});
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("absent.jsonl: no such file; check --dataset"), std::string::npos);
+  }
 }
 
 }  // namespace
