@@ -105,7 +105,8 @@ TEST(DataTask, AFileThatIsNotThereIsAMistakeOfTheFlag) {
     find_data_task({(folder / "absent.jsonl").string()});
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("absent.jsonl: no such file; check --dataset"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("absent.jsonl: no such file; check --dataset"),
+              std::string::npos);
   }
 }
 
