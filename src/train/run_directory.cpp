@@ -232,6 +232,8 @@ RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOpt
     if (unfinished != earlier.end()) {
       if (!options.overwrite) refuse_other_world(*unfinished, now);
       decision.differences = args_differences(unfinished->args, now);
+    } else if (newest.finished && !is_same && !options.overwrite) {
+      decision.differences = args_differences(newest.args, now);
     }
   }
   APUS_CHECK(options.add_version || options.overwrite || earlier.empty(), ConfigError,

@@ -77,6 +77,16 @@ TEST_F(RunDirectoryTest, AFinishedRunIsCompleteUntilItIsOverwritten) {
   EXPECT_NE(again.run_dir, run);
 }
 
+TEST_F(RunDirectoryTest, WhatDiffersFromAFinishedRunIsListedUnlessItIsOverwritten) {
+  finish_run(start(args_), 12);
+  args_["learning_rate"] = 2e-4;
+  const RunDecision other = decide(args_);
+  EXPECT_FALSE(other.was_complete);
+  ASSERT_EQ(other.differences.size(), 1u);
+  EXPECT_EQ(other.differences[0], "learning_rate: was 0.0001, is 0.0002");
+  EXPECT_TRUE(decide_run(args_, {.output_dir = out_.path(), .overwrite = true}, clock_).differences.empty());
+}
+
 TEST_F(RunDirectoryTest, AnotherWorldIsAnErrorOnlyIfNothingElseDiffers) {
   start(args_);
   args_["world_size"] = 2;
