@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <optional>
 
 #include "apus/base/error.h"
@@ -73,7 +74,8 @@ std::optional<FirstCause> stopped_by_signal(const LaunchOptions& options,
   const int signal = options.signal != nullptr ? options.signal->load() : 0;
   if (signal == 0) return std::nullopt;
   const auto ended_by_it = [signal](const RankExit& end) {
-    return !end.exit.failed() || end.exit.shell_code() == 128 + signal;
+    // The group sends SIGTERM to those that are left once a first one has ended.
+    return !end.exit.failed() || end.exit.shell_code() == 128 + signal || end.exit.signal == SIGTERM;
   };
   if (!std::ranges::all_of(exits, ended_by_it)) return std::nullopt;
   const auto was_killed = [signal](const RankExit& end) { return end.exit.signal == signal; };

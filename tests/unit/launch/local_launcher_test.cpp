@@ -69,7 +69,8 @@ TEST_F(LocalLauncherTest, MoreRanksThanCpusAreAWarning) {
   EXPECT_EQ(run(shell("true", cpus)).exit_code, 0);
   EXPECT_FALSE(log_->contains("CPUs: where they train"));
   EXPECT_EQ(run(shell("true", cpus + 1)).exit_code, 0);
-  EXPECT_TRUE(log_->contains(detail::concat(cpus + 1, " ranks share ", cpus, " CPUs: where they train on the CPU")));
+  EXPECT_TRUE(
+      log_->contains(detail::concat(cpus + 1, " ranks share ", cpus, " CPUs: where they train on the CPU")));
 }
 
 TEST_F(LocalLauncherTest, OneFailingRankStopsAllWithinSeconds) {
@@ -158,7 +159,7 @@ TEST_F(LocalLauncherTest, ASignalIsPassedOnAndRanksMayEndWell) {
 
 TEST_F(LocalLauncherTest, RanksThatDidNotListenYetWereStoppedBeforeTheirFirstStep) {
   std::atomic<int> signal = SIGINT;
-  LaunchOptions options = shell("sleep 60", 2);
+  LaunchOptions options = shell("exec sleep 60", 2);
   options.signal = &signal;
   const LaunchResult result = run(options);
   EXPECT_EQ(result.exit_code, 130);
