@@ -56,9 +56,9 @@ auto start_alone(Function&& function) {
   return function();
 }
 
-/// Waits until every member has come to the point where the group is made; names those who have not.
-void wait_for_members(AbortDomain& domain, const GroupState& group, milliseconds timeout) {
-  const std::string prefix = group.key() + "/ready/";
+/// Waits until every member has come to this stage of making the group; names those who have not.
+void wait_for_members(AbortDomain& domain, const GroupState& group, milliseconds timeout, const char* stage) {
+  const std::string prefix = group.key() + stage;
   const OpInfo info{
       .kind = OpKind::kBarrier, .sequence = 0, .dtype = "", .shape = {}, .payload_bytes = 0, .detail = ""};
   if (domain.poll()) domain.raise(group, info);  // before peers take this rank for one that connects
@@ -78,17 +78,18 @@ void wait_for_members(AbortDomain& domain, const GroupState& group, milliseconds
 }
 
 GroupPointer connect(const GlooJob& job, const GroupState& group) {
-  wait_for_members(*job.domain, group, job.timeout);
+  wait_for_members(*job.domain, group, job.timeout, "/ready/");
   auto options = c10d::ProcessGroupGloo::Options::create();
   options->devices = {job.device->device()};
   options->threads = 1;
   // Our own deadline comes first: this only bounds how long an abandoned operation lives.
   options->timeout = 2 * job.timeout + milliseconds(5000);
+  GroupPointer connected;
   try {
     auto store = to_c10d(make_prefix_store(group.key() + "/gloo", job.domain->store()));
     store->setTimeout(job.timeout);
     const SigpipeShield shield;  // inherited by the group's threads
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, group.rank(), group.size(), options);
+    connected = c10::make_intrusive<c10d::ProcessGroupGloo>(store, group.rank(), group.size(), options);
   } catch (const std::exception& error) {
     // A peer that gave up while connecting says why in the store.
     if (!job.domain->poll_for(milliseconds(1000))) {
@@ -97,6 +98,9 @@ GroupPointer connect(const GlooJob& job, const GroupState& group) {
     }
     job.domain->raise(group, {});
   }
+  // A rank that is done with the group early would close the connection that a peer is still making.
+  wait_for_members(*job.domain, group, job.timeout, "/connected/");
+  return connected;
 }
 
 class GlooGroup final : public Communicator, public GlooHost {
