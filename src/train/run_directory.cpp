@@ -220,7 +220,8 @@ RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOpt
   if (options.resume == "auto" && looks_back) {
     const Version& newest = earlier.front();
     const auto began = newest.args.value("resume_from_checkpoint", std::string("auto"));
-    const bool is_same = args_differences(newest.args, now).empty();
+    std::vector<std::string> from_newest = args_differences(newest.args, now);
+    const bool is_same = from_newest.empty();
     if (newest.finished && is_same && names_folder(began)) {
       // Its weights come from another job: not what this command asks for.
       decision.differences = {detail::concat("resume_from_checkpoint: was ", began, ", is auto")};
@@ -232,8 +233,8 @@ RunDecision decide_run(const nlohmann::ordered_json& args, const RunDirectoryOpt
     if (unfinished != earlier.end()) {
       if (!options.overwrite) refuse_other_world(*unfinished, now);
       decision.differences = args_differences(unfinished->args, now);
-    } else if (newest.finished && !is_same && !options.overwrite) {
-      decision.differences = args_differences(newest.args, now);
+    } else if (!is_same && !options.overwrite) {
+      decision.differences = std::move(from_newest);
     }
   }
   APUS_CHECK(options.add_version || options.overwrite || earlier.empty(), ConfigError,

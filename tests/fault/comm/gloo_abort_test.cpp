@@ -5,6 +5,7 @@
 #include "apus/base/error.h"
 #include "apus/comm/decorators.h"
 #include "apus/comm/gloo_communicator.h"
+#include "tests/support/comm_checks.h"
 #include "tests/support/rank_threads.h"
 
 namespace apus::comm {
@@ -12,21 +13,9 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+using testing::comm_error;
 using testing::run_ranks;
 using Group = std::shared_ptr<Communicator>;
-
-/// The message of the CommError that `call` must throw.
-std::string comm_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "expected CommError";
-  return "";
-}
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST(GlooAbort, ARankThatThrowsStopsPeersThatWaitInACollective) {
   const auto start = steady_clock::now();

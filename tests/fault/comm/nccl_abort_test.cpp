@@ -8,6 +8,7 @@
 #include <map>
 
 #include "apus/base/error.h"
+#include "tests/support/comm_checks.h"
 #include "tests/support/nccl_ranks.h"
 
 namespace apus::comm {
@@ -17,18 +18,6 @@ using namespace apus::testing;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using Group = std::shared_ptr<Communicator>;
-
-std::string comm_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "expected CommError";
-  return "";
-}
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 /// Waits, for a moment, until the job has ended as far as this rank knows.
 std::string end_of(Communicator& group) {
