@@ -38,6 +38,8 @@ void ShardPolicy::check(int shard_ranks, int replicas) const {
       ": reducing in every micro-batch is for sharded gradients; whole ones add up first and travel once");
   APUS_CHECK(replicate == replicas, ConfigError, "policy ", name, " keeps ", replicate,
              " copies of the shards, but the mesh has dp_replicate ", replicas, "; make the two equal");
+  APUS_CHECK(residency == memory::StateResidency{}, NotSupported, "policy ", name,
+             ": states on the host are not supported yet");
   const int backward = backward_ranks(shard_ranks);
   APUS_CHECK(backward >= 1 && backward <= shard_ranks && shard_ranks % backward == 0, ConfigError, "policy ",
              name, ": parameters are to be kept by ", backward,

@@ -63,6 +63,8 @@ ShardedUnits::ShardedUnits(ModelUnits model, const DataParallel& ranks, const Sh
     : model_(std::move(model)), ranks_(ranks), options_(options) {
   options_.policy.check(ranks_.shard->size(), ranks_.replicas());
   check_use(model_, options_.use);
+  APUS_CHECK(options_.activations == memory::Residency::kDevice, NotSupported,
+             "activations on the host are not supported yet");
   for (size_t index = 0; index < model_.units.size(); ++index) {
     Unit unit{.index = index};
     for (const auto& parameter : model_.units[index].parameters) unit.parameters.push_back(parameter.tensor);

@@ -9,6 +9,7 @@
 
 #include "apus/base/api.h"
 #include "apus/memory/param_group.h"
+#include "apus/memory/residency.h"
 #include "apus/nn/module.h"
 #include "apus/parallel/block_runner.h"
 #include "apus/parallel/shard_policy.h"
@@ -54,6 +55,8 @@ struct APUS_API ShardedModelOptions {
   Recompute recompute = Recompute::kBlock;
   /// Blocks (by index) that `recompute` applies to; absent: all.
   std::optional<std::vector<int64_t>> recompute_blocks;
+  /// Where what a recomputed block keeps (its input) lies between forward and backward.
+  memory::Residency activations = memory::Residency::kDevice;
   /// Trainable parameters of neighbouring units share a group (one collective) up to this many elements,
   /// where parameters are not sharded.
   int64_t bucket_elements = 200'000'000;

@@ -5,6 +5,7 @@
 
 #include "apus/base/api.h"
 #include "apus/comm/device_mesh.h"
+#include "apus/memory/residency.h"
 
 namespace apus::parallel {
 
@@ -40,6 +41,8 @@ struct APUS_API ShardPolicy {
   std::variant<bool, int> reshard_after_forward = true;
   /// kStep keeps whole gradients in fp32 during the step, for 1/a of the traffic.
   ReduceCadence reduce = ReduceCadence::kStep;
+  /// What lies on the host between its uses (offload).
+  memory::StateResidency residency = {};
 
   /// Ranks that share a unit's parameters between forward and backward, in an axis of `shard_ranks`.
   int backward_ranks(int shard_ranks) const;
