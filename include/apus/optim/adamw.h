@@ -10,6 +10,8 @@
 
 namespace apus::optim {
 
+class UpdateThreads;
+
 /// A run of elements of a flat shard that share their settings. Padding is what no segment covers: it is
 /// never written.
 struct APUS_API Segment {
@@ -60,6 +62,13 @@ struct APUS_API AdamwOptions {
   double epsilon = 1e-8;
   double decay = 1.0;  ///< multiplies the segments' weight_decay
   int64_t step = 1;    ///< 1 for the first update; bias corrections use it
+  /// CPU only, speed only: threads that share the pass, the caller's among them; 0 = what
+  /// at::get_num_threads() says on the caller's thread. They are started for the call, and fewer where there
+  /// is little to do.
+  int64_t threads = 0;
+  /// CPU only, speed only: threads that are there already, for callers that update often; `threads` is unused
+  /// then. Not owned; one call at a time.
+  UpdateThreads* team = nullptr;
 };
 
 /// Optional scalar tensors on the state's device that clipping and overflow detection left behind.
