@@ -61,20 +61,22 @@ std::string dtype_name(const std::string& word) {
   return text;
 }
 
+/// Of what is not computed in: sums and files, which float16 would make overflow.
 void unify_dtype(const char* flag, std::string& dtype) {
   dtype = dtype_name(dtype);
   if (dtype == "float16")
-    throw NotSupported(detail::concat(flag, " float16 is not supported yet; take bfloat16"));
+    throw NotSupported(
+        detail::concat(flag, " float16 is not supported: values overflow in it; take bfloat16"));
 }
 
-void unify_dtype(const char* flag, std::optional<std::string>& dtype) {
-  if (dtype) unify_dtype(flag, *dtype);
+void unify_dtype(std::optional<std::string>& dtype) {
+  if (dtype) dtype = dtype_name(*dtype);
   if (dtype == "auto") dtype.reset();
 }
 
 void unify_dtypes(train::JobOptions& job) {
-  unify_dtype("--torch_dtype", job.torch_dtype);
-  unify_dtype("--base_dtype", job.base_dtype);
+  unify_dtype(job.torch_dtype);
+  unify_dtype(job.base_dtype);
   unify_dtype("--lora_dtype", job.lora_dtype);
   unify_dtype("--grad_accum_dtype", job.grad_accum_dtype);
   unify_dtype("--reduce_dtype", job.reduce_dtype);

@@ -11,10 +11,12 @@
 #include "apus/base/join_words.h"
 #include "apus/base/nearest_name.h"
 #include "optim/schedule_kwargs.h"
+#include "optim/schedule_warmup.h"
 
 namespace apus::optim {
 namespace {
 
+using detail::Rate;
 using detail::ScheduleKwargs;
 using Factor = std::function<double(int64_t)>;
 
@@ -161,25 +163,36 @@ Factor warmup_stable_decay(const ScheduleOptions& options, ScheduleKwargs& kwarg
   };
 }
 
+/// A factor of the peak as a rate.
+template <Factor (*kMake)(const ScheduleOptions&, ScheduleKwargs&)>
+Rate of_peak(const ScheduleOptions& options, ScheduleKwargs& kwargs) {
+  return [peak = options.learning_rate, factor = kMake(options, kwargs)](int64_t step) {
+    return peak * factor(step);
+  };
+}
+
 struct ScheduleType {
   std::string_view name;
-  Factor (*make)(const ScheduleOptions&, ScheduleKwargs&);
+  Rate (*make)(const ScheduleOptions&, ScheduleKwargs&);
 };
 
 constexpr std::array kTypes = {
-    ScheduleType{"constant", constant},
-    ScheduleType{"constant_with_warmup", constant_with_warmup},
-    ScheduleType{"cosine", cosine},
-    ScheduleType{"cosine_warmup_with_min_lr", cosine_warmup_with_min_lr},
-    ScheduleType{"cosine_with_min_lr", cosine_with_min_lr},
-    ScheduleType{"cosine_with_restarts", cosine_with_restarts},
-    ScheduleType{"inverse_sqrt", inverse_sqrt},
-    ScheduleType{"linear", linear},
-    ScheduleType{"polynomial", polynomial},
-    ScheduleType{"warmup_stable_decay", warmup_stable_decay},
+    ScheduleType{"WarmupCosineLR", detail::warmup_cosine_lr},
+    ScheduleType{"WarmupDecayLR", detail::warmup_decay_lr},
+    ScheduleType{"WarmupLR", detail::warmup_lr},
+    ScheduleType{"constant", of_peak<constant>},
+    ScheduleType{"constant_with_warmup", of_peak<constant_with_warmup>},
+    ScheduleType{"cosine", of_peak<cosine>},
+    ScheduleType{"cosine_warmup_with_min_lr", of_peak<cosine_warmup_with_min_lr>},
+    ScheduleType{"cosine_with_min_lr", of_peak<cosine_with_min_lr>},
+    ScheduleType{"cosine_with_restarts", of_peak<cosine_with_restarts>},
+    ScheduleType{"inverse_sqrt", of_peak<inverse_sqrt>},
+    ScheduleType{"linear", of_peak<linear>},
+    ScheduleType{"polynomial", of_peak<polynomial>},
+    ScheduleType{"warmup_stable_decay", of_peak<warmup_stable_decay>},
 };
 
-Factor make_factor(const ScheduleOptions& options) {
+Rate make_rate(const ScheduleOptions& options) {
   const auto type = std::find_if(kTypes.begin(), kTypes.end(),
                                  [&](const ScheduleType& known) { return known.name == options.type; });
   if (type == kTypes.end())
@@ -187,9 +200,9 @@ Factor make_factor(const ScheduleOptions& options) {
                       did_you_mean(options.type, schedule_types()) +
                       "; known: " + join_words(schedule_types()));
   ScheduleKwargs kwargs(options.kwargs, options.type);
-  Factor factor = type->make(options, kwargs);
+  Rate rate = type->make(options, kwargs);
   kwargs.check_all_used();
-  return factor;
+  return rate;
 }
 
 }  // namespace
@@ -200,11 +213,11 @@ LrSchedule::LrSchedule(const ScheduleOptions& options) : options_(options) {
   APUS_CHECK(options.total_steps >= 0 && options.warmup_steps >= 0, ConfigError, "a schedule over ",
              options.total_steps, " steps with ", options.warmup_steps,
              " of warm-up: neither may be negative");
-  factor_ = make_factor(options);
+  rate_ = make_rate(options);
 }
 
 double LrSchedule::lr(int64_t step) const {
-  return options_.learning_rate * factor_(step);
+  return rate_(step);
 }
 
 std::vector<std::string> schedule_types() {

@@ -50,6 +50,11 @@ double ScheduleKwargs::number(const std::string& key, double fallback) {
   return this->find_number(key).value_or(fallback);
 }
 
+double ScheduleKwargs::number_or_auto(const std::string& key, double automatic, double fallback) {
+  const nlohmann::json* value = this->find(key);
+  return value && *value == "auto" ? automatic : this->number(key, fallback);
+}
+
 std::string ScheduleKwargs::choice(const std::string& key, const std::string& fallback,
                                    const std::vector<std::string>& words) {
   const nlohmann::json* value = this->find(key);

@@ -18,6 +18,8 @@ class ScheduleKwargs {
   /// A finite number, if it is given and not null.
   std::optional<double> find_number(const std::string& key);
   double number(const std::string& key, double fallback);
+  /// The same, or `automatic` where it is the word "auto".
+  double number_or_auto(const std::string& key, double automatic, double fallback);
   /// One of the words.
   std::string choice(const std::string& key, const std::string& fallback,
                      const std::vector<std::string>& words);

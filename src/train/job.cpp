@@ -63,8 +63,8 @@ class TrainingJob {
     });
     comm::run_agreed(world(), "loading model and data", [&] { load(); });
     say((options_.fsdp.empty() ? "Using deepspeed config: " : "Using fsdp config: ") +
-        dump_json(strategy_json(options_, world().size())));
-    if (!fsdp_note(options_).empty()) say(fsdp_note(options_));
+        dump_json(strategy_json(options_, layout(), total_steps())));
+    if (!strategy_note(options_).empty()) say(strategy_note(options_));
     decide();
     if (folder_->decision().was_complete) return already_complete();
     build_engine();
@@ -114,6 +114,16 @@ class TrainingJob {
       options_.packing_length = packing_options(options_, *limits_.max_length).packing_length;
     train_ = rows_.train;
     held_out_ = rows_.held_out;
+  }
+
+  /// As the trainer counts them.
+  int64_t total_steps() {
+    const data::StepPlan plan({.rows = train_->size(),
+                               .micro_batch_rows = options_.per_device_train_batch_size,
+                               .world = world().size(),
+                               .accumulation = options_.gradient_accumulation_steps.value_or(1),
+                               .drop_last = options_.dataloader_drop_last});
+    return options_.max_steps > 0 ? options_.max_steps : plan.total_steps(options_.num_train_epochs);
   }
 
   /// Which run this is.

@@ -101,11 +101,12 @@ void check_numbers(const JobOptions& options) {
 }
 
 void check_words(const JobOptions& options) {
+  const std::vector<std::string> dtypes = {"float32", "bfloat16", "float16"};
   check_choice("truncation_strategy", options.truncation_strategy, {"delete", "left", "right"});
   check_choice("dpo_reduction", options.dpo_reduction, {"pairs", "microbatch"});
   check_choice("lora_dtype", options.lora_dtype, {"float32", "bfloat16"});
   check_choice("lr_scheduler_type", options.lr_scheduler_type, optim::schedule_types());
-  if (options.torch_dtype) check_choice("torch_dtype", *options.torch_dtype, {"float32", "bfloat16"});
+  if (options.torch_dtype) check_choice("torch_dtype", *options.torch_dtype, dtypes);
   check_choice("task", options.task, {"dpo", "sft", "pt"});
   check_choice("train_type", options.train_type, {"lora", "full"});
   check_choice("lora_bias", options.lora_bias, {"none", "all", "lora_only"});
@@ -114,7 +115,7 @@ void check_words(const JobOptions& options) {
   check_choice("optim", options.optim, {"adamw", "adamw_bf16"});
   check_choice("grad_accum_dtype", options.grad_accum_dtype, {"float32", "bfloat16"});
   check_choice("reduce_dtype", options.reduce_dtype, {"float32", "bfloat16"});
-  if (options.base_dtype) check_choice("base_dtype", *options.base_dtype, {"float32", "bfloat16"});
+  if (options.base_dtype) check_choice("base_dtype", *options.base_dtype, dtypes);
   for (const std::string& word : options.report_to) check_choice("report_to", word, {"none", "tensorboard"});
 }
 

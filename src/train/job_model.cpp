@@ -15,6 +15,8 @@
 #include "apus/train/job_settings.h"
 #include "apus/train/reference_cache.h"
 #include "train/job_data.h"
+#include "train/job_dtype.h"
+#include "train/job_refusals.h"
 
 namespace apus::train {
 namespace {
@@ -31,7 +33,7 @@ models::ModelRegistry builtin_models() {
 /// stored values under every strategy, and a sharded model reads its own part of the files alone.
 models::LoadOptions load_options(const JobOptions& options) {
   models::LoadOptions load;
-  if (options.torch_dtype) load.dtype = *options.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  if (options.torch_dtype) load.dtype = dtype_of(*options.torch_dtype);
   const bool keeps_stored = options.train_type == "full" || shard_policy(options).param_shard;
   if (keeps_stored) load.conversion = models::Conversion::kLater;
   if (!options.rope_scaling.empty()) load.rope_scaling = options.rope_scaling;
@@ -86,7 +88,7 @@ void load_second(const JobOptions& options, JobModel& model, Logger& logger) {
   const bool is_own = options.ref_model.empty();
   if (!is_own) require_folder(options.ref_model, "--ref_model");
   JobOptions second = options;
-  second.torch_dtype = model.base.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+  second.torch_dtype = dtype_word(model.base.dtype);
   model.second = models::load_pretrained(is_own ? options.model : options.ref_model, builtin_models(),
                                          load_options(second));
   if (!is_own) check_same_tokens(options, model, logger);
@@ -128,7 +130,8 @@ JobModel load_job_model(JobOptions& options, Logger& logger) {
   const bool whole = options.train_type == "full";
   model.base = models::load_pretrained(whole && !only_model.empty() ? only_model : options.model,
                                        builtin_models(), load_options(options));
-  options.torch_dtype = model.base.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+  options.torch_dtype = dtype_word(model.base.dtype);
+  refuse_unbuilt(options);  // of a model's own dtype
   check_layer_class(options, model.base.spec.model_type);
   if (whole) {
     choose_parameters(options, model);

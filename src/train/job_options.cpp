@@ -9,19 +9,11 @@
 #include "apus/train/job_fields.h"
 #include "apus/train/job_settings.h"
 #include "train/job_checks.h"
+#include "train/job_dtype.h"
 #include "train/job_refusals.h"
 
 namespace apus::train {
 namespace {
-
-std::string dtype_word(const JobOptions& options) {
-  if (!options.bf16) return options.torch_dtype.value_or("");
-  const std::string wanted = *options.bf16 ? "bfloat16" : "float32";
-  APUS_CHECK(!options.torch_dtype || *options.torch_dtype == wanted, ConfigError, "--bf16 ",
-             *options.bf16 ? "true" : "false", " and --torch_dtype ", *options.torch_dtype,
-             " contradict each other");
-  return wanted;
-}
 
 /// Fields as JSON, absent ones as null.
 template <typename T>
@@ -38,8 +30,9 @@ nlohmann::ordered_json as_json(const std::optional<T>& value) {
 
 JobOptions resolve_job(JobOptions options, int world, JobDevice device) {
   if (options.task.empty()) options.task = "dpo";
+  settle_strategy(options, world);
   check_job(options);
-  const std::string dtype = dtype_word(options);
+  const std::string dtype = dtype_of_flags(options);
   if (!dtype.empty()) options.torch_dtype = dtype;
   refuse_unbuilt(options);
   if (!options.columns.empty()) data::ColumnMap::parse(options.columns);
@@ -67,7 +60,8 @@ nlohmann::ordered_json to_json(const JobOptions& options) {
   nlohmann::ordered_json json;
   json["task"] = options.task;
   visit_fields(options, [&](const char* name, const auto& field) { json[name] = as_json(field); });
-  json.erase("bf16");  // resolved, it is a word for torch_dtype
+  json.erase("bf16");  // resolved, they are words for torch_dtype
+  json.erase("fp16");
   return json;
 }
 

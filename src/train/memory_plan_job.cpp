@@ -13,6 +13,7 @@
 #include "apus/models/pretrained.h"
 #include "apus/peft/lora_config.h"
 #include "apus/train/job_settings.h"
+#include "train/job_dtype.h"
 #include "train/memory_plan_trainable.h"
 
 namespace apus::train {
@@ -40,7 +41,7 @@ nlohmann::json config_of(const JobOptions& options) {
 }
 
 at::ScalarType dtype_of(const JobOptions& options, const nlohmann::json& config) {
-  if (options.torch_dtype) return *options.torch_dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  if (options.torch_dtype) return train::dtype_of(*options.torch_dtype);
   return models::config_dtype(config, "config.json").value_or(at::kFloat);
 }
 

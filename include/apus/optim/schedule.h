@@ -24,8 +24,11 @@ struct APUS_API ScheduleOptions {
 ///          constant (none) and cosine_warmup_with_min_lr (k + 1). Behind it, with p the share of the
 ///          steps after warm-up that are done:
 ///          linear 1 - p; cosine (1 + cos(2 pi num_cycles p)) / 2; others as in transformers.
+///          WarmupLR, WarmupDecayLR, WarmupCosineLR are DeepSpeed's, with its keywords and its own warm-up
+///          (warmup_num_steps; "auto": warmup_steps); there step k takes the value of iteration k - 1.
 /// Past the end linear stays at 0 and cosine rises again: the formula goes on.
-/// Source:  transformers 5.24 get_scheduler; same formulas in double, within 1e-12 relative.
+/// Source:  transformers 5.24 get_scheduler, DeepSpeed 0.19 runtime/lr_schedules.py; same formulas in double,
+///          within 1e-12 relative.
 class APUS_API LrSchedule {
  public:
   /// Throws ConfigError for an unknown type or keyword (naming the nearest), a keyword that is missing or of
@@ -39,7 +42,7 @@ class APUS_API LrSchedule {
 
  private:
   ScheduleOptions options_;
-  std::function<double(int64_t)> factor_;  // of the peak
+  std::function<double(int64_t)> rate_;
 };
 
 /// The names that LrSchedule takes, sorted.

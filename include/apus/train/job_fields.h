@@ -17,6 +17,7 @@ void visit_model_fields(Options& options, const Visit& visit) {
   visit("model", options.model);
   visit("torch_dtype", options.torch_dtype);
   visit("bf16", options.bf16);
+  visit("fp16", options.fp16);
   visit("rope_scaling", options.rope_scaling);
   visit("max_model_len", options.max_model_len);
   visit("rope_batch_length", options.rope_batch_length);

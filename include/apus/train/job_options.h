@@ -27,10 +27,12 @@ struct APUS_API JobOptions {
   std::string train_type = "lora";
   /// Folder in Hugging Face layout.
   std::string model;
-  /// "float32" or "bfloat16"; absent = bf16's word, else the model's.
+  /// "float32", "bfloat16" or "float16"; absent = bf16's or fp16's word, else the model's.
   std::optional<std::string> torch_dtype;
   /// True: bfloat16; false: float32.
   std::optional<bool> bf16;
+  /// True: float16, with a scaled loss. False says nothing.
+  bool fp16 = false;
   /// Another rotary scaling than the config's: the name of a rule, or a JSON object; empty = the config's.
   std::string rope_scaling;
   /// Longest sequence that the rotary tables are made for; absent = the config's.
@@ -137,8 +139,8 @@ struct APUS_API JobOptions {
   double adam_beta2 = 0.95;
   double adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;
-  /// "adamw", or "adamw_bf16": moments in bf16 and no fp32 masters (bf16 models), and gradients in bf16 unless
-  /// grad_accum_dtype is among `given`.
+  /// "adamw", or "adamw_bf16": moments in bf16 and no fp32 masters (bf16 models), and gradients in bf16
+  /// unless grad_accum_dtype is among `given`.
   std::string optim = "adamw";
   /// Weight of the experts' load-balancing loss: 0 until there are experts.
   double router_aux_loss_coef = 0.0;
@@ -178,9 +180,11 @@ struct APUS_API JobOptions {
   /// No dropout in training. Absent = true in DPO, false elsewhere.
   std::optional<bool> disable_dropout;
   // How it runs.
-  /// Preset zero0, zero1, zero2 or zero3; empty = plain data parallelism.
+  /// A preset (zero0 to zero3, zero2_offload, zero3_offload), a file of DeepSpeed's JSON or the object
+  /// itself, which it is once it is resolved; empty = plain data parallelism.
   std::string deepspeed;
-  /// full_shard, shard_grad_op, hybrid_shard or fsdp2, each also with auto_wrap; empty = none.
+  /// One of full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2, no_shard and fsdp2, also with
+  /// auto_wrap and offload; empty = none.
   std::string fsdp;
   /// JSON object or file of FSDP's settings; empty = none.
   std::string fsdp_config;
@@ -226,8 +230,5 @@ APUS_API JobOptions resolve_job(JobOptions options, int world, JobDevice device 
 
 /// All resolved options under their flags' names, in the order of the struct: args.json.
 APUS_API nlohmann::ordered_json to_json(const JobOptions& options);
-
-/// The strategy as DeepSpeed-like JSON: only keys that act.
-APUS_API nlohmann::ordered_json strategy_json(const JobOptions& options, int world);
 
 }  // namespace apus::train

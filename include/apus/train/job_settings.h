@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -14,6 +15,7 @@
 #include "apus/peft/lora_config.h"
 #include "apus/train/dpo_objective.h"
 #include "apus/train/job.h"
+#include "apus/train/loss_scaler.h"
 #include "apus/train/trainer.h"
 
 namespace apus::train {
@@ -33,9 +35,8 @@ struct RankLayout {
 
 /// What --deepspeed or --fsdp names. hybrid_shard keeps a copy of the shards on each machine, or as many as
 /// --fsdp_config's dp_replicate says; on one machine it is full_shard.
-/// Throws:      NotSupported for what is not built (offload, JSON files); ConfigError for words and keys that
-/// nobody
-///              knows, naming the nearest, and where both flags are given.
+/// Throws:      ConfigError for words and keys that nobody knows, naming the nearest, for values that do not
+///              go together, and where both flags are given; NotSupported for a key that cannot be honoured.
 APUS_API parallel::ShardPolicy shard_policy(const JobOptions& options, const RankLayout& ranks = {});
 
 /// Strategy, recompute and dtypes. The dtype of a model whose own is taken, and recompute that is left to the
@@ -43,10 +44,23 @@ APUS_API parallel::ShardPolicy shard_policy(const JobOptions& options, const Ran
 APUS_API parallel::ShardedModelOptions engine_options(const JobOptions& options,
                                                       const RankLayout& ranks = {});
 
-/// Keys of --fsdp_config that say something about PyTorch alone, as one line; empty if there are none.
-APUS_API std::string fsdp_note(const JobOptions& options);
+/// Carries the keys of --deepspeed and --fsdp_config that are flags, too, into the options, and puts a file's
+/// object in the place of its name. resolve_job does it first.
+/// Throws:      ConfigError where a flag that was given and a key say different things, naming both values.
+APUS_API void settle_strategy(JobOptions& options, int world);
 
-/// Refuses a --fsdp_transformer_layer_cls that is not the class of this kind of model's blocks.
+/// How the loss is scaled: --fp16 true or its like, with the fp16 section of --deepspeed.
+APUS_API Fp16Options fp16_options(const JobOptions& options);
+
+/// The whole resolved strategy as DeepSpeed-like JSON: every key that acts, and nothing left at "auto".
+/// `steps` are those of the run.
+APUS_API nlohmann::ordered_json strategy_json(const JobOptions& options, const RankLayout& ranks,
+                                              int64_t steps);
+
+/// Keys of --deepspeed or --fsdp_config that have no meaning here, as one line; empty if there are none.
+APUS_API std::string strategy_note(const JobOptions& options);
+
+/// Refuses class names of FSDP's wrapping that are not those of this kind of model's blocks.
 APUS_API void check_layer_class(const JobOptions& options, const std::string& model_type);
 
 /// Settings of a new adapter. Throws ConfigError for patterns that are no JSON objects, naming the flag.

@@ -218,6 +218,7 @@ std::map<std::string, Change> refused_changes() {
   return {
       {"rlhf_type", [](auto& o) { o.rlhf_type = "kto"; }},
       {"use_dora", [](auto& o) { o.use_dora = true; }},
+      {"fp16", [](auto& o) { o.fp16 = true; }},
       {"router_aux_loss_coef", [](auto& o) { o.router_aux_loss_coef = 1; }},
       {"tensor_model_parallel_size", [](auto& o) { o.tensor_model_parallel_size = 2; }},
       {"pipeline_model_parallel_size", [](auto& o) { o.pipeline_model_parallel_size = 2; }},

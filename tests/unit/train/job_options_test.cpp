@@ -115,13 +115,14 @@ TEST(JobOptions, TheRecordHoldsEveryResolvedFlag) {
 TEST(JobOptions, TheStrategyListsOnlyKeysThatAct) {
   JobOptions options = valid();
   options.deepspeed = "zero2";
-  const auto zero2 = strategy_json(resolve_job(options, 4), 4);
+  const auto zero2 = strategy_json(resolve_job(options, 4), {.world = 4, .local_world = 4}, 100);
   EXPECT_EQ(zero2.at("train_batch_size"), 16);
   EXPECT_EQ(zero2.at("zero_optimization").at("stage"), 2);
   EXPECT_EQ(zero2.at("zero_optimization").at("allgather_bucket_size"), 200'000'000);
   options.deepspeed = "";
-  EXPECT_FALSE(
-      strategy_json(resolve_job(options, 4), 4).at("zero_optimization").contains("allgather_bucket_size"));
+  EXPECT_FALSE(strategy_json(resolve_job(options, 4), {.world = 4, .local_world = 4}, 100)
+                   .at("zero_optimization")
+                   .contains("allgather_bucket_size"));
 }
 
 TEST(JobOptions, WhatATaskHasNoUseForIsRefused) {

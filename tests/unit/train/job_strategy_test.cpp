@@ -25,7 +25,6 @@ TEST(JobStrategy, PresetsAreTheStagesOfZero) {
   EXPECT_TRUE(shard_policy(options).grad_shard && !shard_policy(options).param_shard);
   options.deepspeed = "zero3";
   EXPECT_TRUE(shard_policy(options).param_shard);
-  EXPECT_EQ(strategy_json(options, 2).at("zero_optimization").at("stage"), 3);
 }
 
 TEST(JobStrategy, FsdpTakesItsWords) {
@@ -75,23 +74,37 @@ TEST(JobStrategy, AStageThatDoesNotExistIsNotPromised) {
   JobOptions options;
   options.deepspeed = "zero4";
   EXPECT_EQ(engine_refusal(options, 1),
-            "--deepspeed zero4: no such stage; one of zero0, zero1, zero2, zero3");
+            "--deepspeed zero4: no such stage; one of zero0, zero1, zero2, zero2_offload, zero3, "
+            "zero3_offload, or a JSON file");
   options.deepspeed = "zreo2";
   EXPECT_EQ(engine_refusal(options, 1),
-            "--deepspeed zreo2: no such preset; one of zero0, zero1, zero2, zero3 (did you mean 'zero2'?)");
-  for (const char* later : {"zero3_offload", "ds.json"}) {
-    options.deepspeed = later;
-    EXPECT_THROW(shard_policy(options), NotSupported) << later;
-  }
+            "--deepspeed zreo2: no such preset; one of zero0, zero1, zero2, zero2_offload, zero3, "
+            "zero3_offload, or a JSON file (did you mean 'zero2'?)");
+  options.deepspeed = "no/such.json";
+  EXPECT_EQ(engine_refusal(options, 1).find("--deepspeed: cannot open no/such.json"), 0u)
+      << engine_refusal(options, 1);
 }
 
-TEST(JobStrategy, KeysForPyTorchAreNamedOnce) {
+TEST(JobStrategy, KeysWithoutMeaningAreNamedOnce) {
   JobOptions options;
-  EXPECT_EQ(fsdp_note(options), "");
+  EXPECT_EQ(strategy_note(options), "");
+  options.deepspeed =
+      R"({"steps_per_print": 10, "zero_optimization": {"stage": 2}, "memory_breakdown": true})";
+  EXPECT_EQ(strategy_note(options), "Without effect in --deepspeed: memory_breakdown, steps_per_print");
+  options.deepspeed = "";
   options.fsdp = "full_shard";
   options.fsdp_config =
       R"({"fsdp_use_orig_params": true, "backward_prefetch": "BACKWARD_PRE", "version": 2})";
-  EXPECT_EQ(fsdp_note(options), "Without effect in --fsdp_config: backward_prefetch, use_orig_params");
+  EXPECT_EQ(strategy_note(options), "Without effect in --fsdp_config: backward_prefetch, use_orig_params");
+}
+
+TEST(JobStrategy, ASecondaryPartitionDividesTheRanks) {
+  JobOptions options;
+  options.deepspeed = R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2}})";
+  EXPECT_EQ(engine_refusal(options, 4), "accepted");
+  EXPECT_EQ(engine_options(options, {.world = 4}).policy.backward_ranks(4), 2);
+  EXPECT_NE(engine_refusal(options, 3).find("zero_hpz_partition_size 2 does not divide the 3 ranks"),
+            std::string::npos);
 }
 
 TEST(JobStrategy, TheLayerClassIsChecked) {
