@@ -65,6 +65,7 @@ class FakeCommunicator final : public Communicator {
                                         const std::vector<int64_t>& out_splits,
                                         const std::vector<int64_t>& in_splits) override {
     check_running(info);
+    zero_flat(out);
     move_own_part(out, in, out_splits, in_splits, rank());
     return finished_work();
   }

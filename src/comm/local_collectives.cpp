@@ -50,6 +50,11 @@ void copy_flat(const at::Tensor& out, const at::Tensor& in) {
   out.view({-1}).copy_(in.view({-1}));
 }
 
+void zero_flat(const at::Tensor& out) {
+  const at::AutoDispatchBelowADInplaceOrView raw;
+  out.zero_();
+}
+
 at::Tensor flat_part(const at::Tensor& tensor, int index, int count) {
   const at::AutoDispatchBelowADInplaceOrView raw;
   const int64_t part = tensor.numel() / count;

@@ -20,6 +20,9 @@ void scale_in_place(const at::Tensor& tensor, double scale);
 /// out <- in, flat; nothing if they are the same memory.
 void copy_flat(const at::Tensor& out, const at::Tensor& in);
 
+/// out <- 0.
+void zero_flat(const at::Tensor& out);
+
 /// Part `index` of `count` equal parts of a contiguous tensor, flat.
 at::Tensor flat_part(const at::Tensor& tensor, int index, int count);
 

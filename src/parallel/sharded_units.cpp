@@ -75,6 +75,7 @@ ShardedUnits::ShardedUnits(ModelUnits model, const DataParallel& ranks, const Sh
   build_groups(trainable);
   list_groups();
   build_frozen(frozen);
+  if (trainable == Placement::kSharded) part_reductions();
   reducer_ = std::make_unique<GradReducer>(pointers(groups_), options_.policy, ranks_,
                                            GradReducerOptions{.reduce_dtype = options_.reduce_dtype,
                                                               .overlap = options_.overlap_comm,
@@ -143,6 +144,14 @@ void ShardedUnits::build_frozen(Placement placement) {
                                    .device = options_.device}));
     frozen_unit_.push_back(index);
   }
+}
+
+/// Gathers run beside backward and reductions beside gathers. One NCCL group would make them take turns.
+void ShardedUnits::part_reductions() {
+  const bool on_gpu = groups_.front()->parameters().front().tensor.is_cuda();
+  if (!on_gpu || !options_.overlap_comm || ranks_.reduce != nullptr || ranks_.shard->size() == 1) return;
+  reduce_ranks_ = second_shard_group(ranks_);
+  ranks_.reduce = reduce_ranks_.get();
 }
 
 void ShardedUnits::build_gatherer() {

@@ -75,7 +75,8 @@ struct APUS_API ShardedModelOptions {
   memory::OptimizerStates optimizer_states = memory::OptimizerStates::kFp32;
   /// Of the random numbers that round bf16 states.
   uint64_t rounding_seed = 42;
-  /// Dtype in which gradients travel: fp32 or bf16. Sums over ranks are rounded to it once.
+  /// Dtype in which gradients travel: fp32 or bf16. Each rank's are rounded to it once; sums over ranks are
+  /// made in fp32 (see GradReducer).
   at::ScalarType reduce_dtype = at::kFloat;
   /// Dtype of gradient buffers and accumulators: fp32 or bf16.
   at::ScalarType grad_accum_dtype = at::kFloat;

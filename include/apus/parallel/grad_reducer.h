@@ -29,14 +29,21 @@ struct APUS_API GradReducerOptions {
 ///
 /// Collectives: with grad_shard one reduce_scatter of gG bytes a group and reduction (every micro-batch, or
 ///              the last); otherwise in the last micro-batch one all_reduce, or with opt_shard one
-///              reduce_scatter into the own range of the full gradient. Then, in the last micro-batch and
-///              with replicas, one all_reduce of what the rank holds (4G/n where gradients are sharded).
+///              reduce_scatter into the own range of the full gradient. reduce_dtype bf16: an all_to_all of
+///              the same bytes in place of the reduce_scatter; in place of the all_reduce that and an
+///              all_gather, of 2G bytes each. Then, in the last micro-batch and with replicas, one all_reduce
+///              of what the rank holds, in fp32 (4G/n where gradients are sharded).
+///              All of these over DataParallel::reduction() but the last, which goes over replicate.
 ///              Deterministic: one all_to_all of gG x replicas bytes over dp a group and micro-batch; in the
 ///              last one, where the optimizer is replicated, an all_gather of the accumulator. Groups in list
 ///              order on every rank, whatever the data: the GradSink sees to that.
+/// Dtypes:      sums over ranks are made in fp32. reduce_dtype bf16 rounds each rank's gradient once, before
+///              it travels, and the sum is added in rank order, on the CPU and on a GPU; it is not rounded
+///              again, except where every rank updates all of it (Ddp), before it goes to the others.
 /// Memory:      full gradients of kMaxInFlight groups that are being reduced and of those that backward is
 ///              filling; on Gloo one more for each reduction in flight (reduce_scatter's receive buffer);
-///              with another reduce_dtype the copy that travels.
+///              with reduce_dtype bf16 two copies of 2G bytes, what travels and what arrives; under Ddp one
+///              more group's 2G while it is gathered.
 /// Scaling:     none; losses are divided by the step's global count before backward.
 class APUS_API GradReducer final {
  public:
@@ -63,15 +70,21 @@ class APUS_API GradReducer final {
     std::shared_ptr<comm::Work> work;
     std::function<void()> finish;
     const memory::ParamGroup* group = nullptr;
+    /// Where the sum goes on to the other ranks: starts that, when the sum's parts are there.
+    std::function<std::shared_ptr<comm::Work>()> gather = nullptr;
+    bool is_gather = false;
   };
 
   void reduce(memory::ParamGroup& group);
+  bool is_full() const;
   bool stays_as_it_is(const memory::ParamGroup& group) const;
   Running start(memory::ParamGroup& group);
   Running scatter_into_shard(memory::ParamGroup& group, const at::Tensor& full);
   Running reduce_in_place(memory::ParamGroup& group, const at::Tensor& full);
+  Running exchange_rounded(memory::ParamGroup& group, const at::Tensor& full);
   Running exchange_in_order(memory::ParamGroup& group, const at::Tensor& full);
   void finish_step();
+  void sum_over_replicas(memory::ParamGroup& group);
   void wait_oldest();
   void wait_for(const memory::ParamGroup& group);
   void wait_all();

@@ -42,10 +42,11 @@ struct APUS_API GroupState {
 /// makes the same calls; one without rows passes empty batches. Construction takes the parameters with
 /// requires_grad as trainable and makes the leaves views of the engine's buffers. Outside of run() a sharded
 /// parameter has no values: touching it throws c10::Error, which names the unit. Modules, parameters and
-/// communicators must outlive this object. Collectives: construction: one all_gather of 8 bytes (the plan's
-/// hash); with InitialValues::kRankZero a
-///              broadcast of the trainable parameters. run() and backward(): as the policy says. update():
-///              the norm, then as the policy says (StepUpdate).
+/// communicators must outlive this object.
+/// Collectives: construction: one all_gather of 8 bytes (the plan's hash); with InitialValues::kRankZero a
+///              broadcast of the trainable parameters; on GPUs, where these are sharded and overlap_comm is
+///              on, a second group of dp_shard's ranks for reductions. run() and backward(): as the policy
+///              says. update(): the norm, then as the policy says (StepUpdate).
 /// Determinism: run-to-run, for the same world and micro-batches; ShardedModelOptions::deterministic makes
 ///              bits independent of the policy.
 /// Throws:      ConfigError if an option does not fit, or ranks plan differently; CommError from collectives.
@@ -120,6 +121,7 @@ class APUS_API ShardedUnits final {
  private:
   void build_groups(Placement placement);
   void build_frozen(Placement placement);
+  void part_reductions();
   void build_gatherer();
   void list_groups();
   Placement trainable_placement() const;
@@ -133,6 +135,7 @@ class APUS_API ShardedUnits final {
   std::vector<std::vector<size_t>> unit_groups_;  // ordinals of the groups that a unit's parameters are in
   std::vector<std::unique_ptr<memory::FrozenGroup>> frozen_;
   std::vector<size_t> frozen_unit_;  // of frozen_[i]
+  std::unique_ptr<comm::Communicator> reduce_ranks_;
   std::unique_ptr<GradReducer> reducer_;
   std::unique_ptr<Gatherer> gatherer_;
   std::unique_ptr<BlockRunner> runner_;

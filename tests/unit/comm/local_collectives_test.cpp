@@ -40,6 +40,8 @@ TEST(LocalCollectives, LeaveVersionCountersAlone) {
   const at::Tensor tensor = at::zeros({4});
   const auto version = tensor._version();
   scale_in_place(tensor, 2.0);
+  zero_flat(tensor);
+  EXPECT_EQ(tensor[3].item<float>(), 0.0F);
   copy_flat(tensor, at::full({2, 2}, 3.0));
   EXPECT_EQ(tensor._version(), version);
   EXPECT_EQ(tensor[3].item<float>(), 3.0F);

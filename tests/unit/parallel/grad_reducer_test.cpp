@@ -106,9 +106,22 @@ TEST_F(GradReducerTest, SumsStayFp32WhateverTravels) {
 TEST_F(GradReducerTest, ReduceDtypeHalvesTheBytesAndRoundsWhatTravels) {
   build(Zero2(), {.reduce_dtype = at::kBFloat16});
   micro_batch(1.0 + 1.0 / 1024, MicroBatchPlace::kLast);
-  EXPECT_EQ(log_->bytes(OpKind::kReduceScatter), 2 * group_->layout().padded_elements());
+  EXPECT_EQ(log_->bytes(OpKind::kAllToAll), 2 * group_->layout().padded_elements());
+  EXPECT_EQ(log_->records().size(), 1U);
   EXPECT_EQ(group_->reduced_grad()[0].item<double>(), 1.0);
   EXPECT_EQ(group_->reduced_grad().scalar_type(), at::kFloat);
+}
+
+TEST_F(GradReducerTest, SumsOfRoundedGradientsAreNotLeftToTheCommunicator) {
+  for (const ShardPolicy& policy : {ShardPolicy(Ddp()), ShardPolicy(Zero1()), ShardPolicy(Zero2())}) {
+    log_->clear();
+    build(policy, {.reduce_dtype = at::kBFloat16});
+    micro_batch(3.0, MicroBatchPlace::kLast);
+    EXPECT_EQ(count(OpKind::kAllToAll), 1) << policy.name;
+    EXPECT_EQ(count(OpKind::kAllGather), policy.opt_shard ? 0 : 1) << policy.name;
+    EXPECT_EQ(count(OpKind::kAllReduce) + count(OpKind::kReduceScatter), 0) << policy.name;
+    EXPECT_EQ(group_->owned_grad().sum().item<double>(), 15.0) << policy.name;
+  }
 }
 
 TEST_F(GradReducerTest, AParameterWithoutAGradientIsZerosInItsPlace) {
@@ -130,9 +143,12 @@ TEST_F(GradReducerTest, OneRankSendsAndCopiesNothing) {
     EXPECT_TRUE(log_->records().empty()) << policy.name;
     EXPECT_EQ(group_->reduced_grad().sum().item<double>(), 15.0) << policy.name;
   }
-  build(Zero2(), {.reduce_dtype = at::kBFloat16});
-  micro_batch(1.0 + 1.0 / 1024, MicroBatchPlace::kLast);
-  EXPECT_EQ(group_->reduced_grad()[0].item<double>(), 1.0) << "rounded as if it had travelled";
+  for (const ShardPolicy& policy : {ShardPolicy(Ddp()), ShardPolicy(Zero1()), ShardPolicy(Zero2())}) {
+    build(policy, {.reduce_dtype = at::kBFloat16});
+    micro_batch(1.0 + 1.0 / 1024, MicroBatchPlace::kLast);
+    EXPECT_TRUE(log_->records().empty()) << policy.name;
+    EXPECT_EQ(group_->reduced_grad()[0].item<double>(), 1.0) << "rounded as if it had travelled";
+  }
 }
 
 TEST_F(GradReducerTest, AnOperationMayWriteWhileTheMicroBatchBeforeIsReduced) {
