@@ -46,7 +46,8 @@ FrozenGroup::FrozenGroup(std::vector<GroupParameter> parameters, const FrozenGro
       layout_(byte_entries(parameters_, options.compute_dtype), options.place.world) {
   at::NoGradGuard no_grad;
   const at::Device device = options_.device.value_or(parameters_.front().tensor.device());
-  buffer_ = std::make_unique<ShardedBuffer>(options_.name, layout_.padded_elements(), options_.place, device);
+  buffer_ = std::make_unique<ShardedBuffer>(options_.name, layout_.padded_elements(), options_.place, device,
+                                            options_.residency);
   for (size_t index = 0; index < parameters_.size(); ++index) take_values(index);
 }
 

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/memory/host_buffer.h"
+#include "apus/memory/staged_copy.h"
 
 namespace apus::memory {
 namespace {
@@ -43,7 +45,8 @@ ParamGroup::ParamGroup(std::vector<GroupParameter> parameters, const ParamGroupO
     : parameters_((check_parameters(parameters, options.name), std::move(parameters))),
       options_(options),
       layout_(entries_of(parameters_), options.world),
-      source_dtype_(parameters_.front().tensor.scalar_type()) {
+      source_dtype_(parameters_.front().tensor.scalar_type()),
+      device_(options.device.value_or(parameters_.front().tensor.device())) {
   APUS_CHECK(!options_.shard_parameters || (options_.shard_optimizer && options_.shard_gradients),
              ConfigError, "group '", options_.name,
              "': sharded parameters need a sharded optimizer and sharded gradients");
@@ -53,36 +56,49 @@ ParamGroup::ParamGroup(std::vector<GroupParameter> parameters, const ParamGroupO
   APUS_CHECK(options_.states == OptimizerStates::kFp32 || compute == at::kBFloat16, ConfigError, "group '",
              options_.name, "' holds ", c10::toString(compute),
              " parameters; bf16 optimizer states take the place of masters, so they need bf16 parameters");
+  APUS_CHECK(options_.residency.gradients == Residency::kDevice || options_.shard_gradients, ConfigError,
+             "group '", options_.name, "': gradients on the host must be sharded");
   at::NoGradGuard no_grad;
-  allocate(options_.device.value_or(parameters_.front().tensor.device()));
+  allocate();
   take_values();
   install_leaves();
 }
 
-void ParamGroup::allocate(at::Device device) {
+void ParamGroup::allocate() {
   const at::ScalarType dtype = options_.compute_dtype.value_or(source_dtype_);
-  const auto plain = at::TensorOptions().dtype(dtype).device(device);
+  const auto plain = at::TensorOptions().dtype(dtype).device(device_);
   const ElementRange range = update_range();
   if (options_.shard_parameters) {
     const int64_t bytes = layout_.padded_elements() * static_cast<int64_t>(c10::elementSize(dtype));
     buffer_ = std::make_unique<ShardedBuffer>(options_.name, bytes, ShardPlace{options_.rank, options_.world},
-                                              device);
+                                              device_, parameter_residency());
     own_params_U_ = buffer_->shard().view(dtype);
   } else {
     flat_params_G_ = at::zeros({layout_.padded_elements()}, plain);
     own_params_U_ = flat_params_G_.slice(0, range.begin, range.end);
   }
-  const auto states = plain.dtype(options_.states == OptimizerStates::kFp32 ? at::kFloat : at::kBFloat16);
-  masters_U_ = has_masters() ? at::zeros({range.size()}, states) : own_params_U_;
-  exp_avg_U_ = at::zeros({range.size()}, states);
-  exp_avg_sq_U_ = at::zeros({range.size()}, states);
+  const at::ScalarType states = options_.states == OptimizerStates::kFp32 ? at::kFloat : at::kBFloat16;
+  const auto zeros = [&] {
+    return options_.residency.optimizer == Residency::kHost ? host_zeros(range.size(), states, device_)
+                                                            : at::zeros({range.size()}, plain.dtype(states));
+  };
+  masters_U_ = has_masters() ? zeros() : own_params_U_;
+  exp_avg_U_ = zeros();
+  exp_avg_sq_U_ = zeros();
+  if (options_.residency.gradients == Residency::kHost)
+    shard_grad_S_ = host_zeros(layout_.shard_elements(), options_.grad_dtype, device_);
+}
+
+bool ParamGroup::has_masters() const {
+  const bool rounds = dtype() != at::kFloat && options_.states == OptimizerStates::kFp32;
+  return rounds || options_.residency.optimizer != parameter_residency();
 }
 
 /// The leaves' values that lie in a piece of the flat layout, in their own dtype; zeros between them.
 at::Tensor ParamGroup::piece_of_leaves(const ElementRange& piece) const {
   const at::Tensor& first = parameters_.front().tensor;
   // From the host to a GPU: pinned, so that the next piece is read while this one travels.
-  const bool travels = first.device().is_cpu() && !own_params_U_.device().is_cpu();
+  const bool travels = first.device().is_cpu() && !device_.is_cpu();
   at::Tensor values = at::zeros({piece.size()}, first.options().requires_grad(false).pinned_memory(travels));
   for (size_t index = 0; index < parameters_.size(); ++index) {
     const ElementRange range = layout_.range_of(static_cast<int64_t>(index));
@@ -99,11 +115,14 @@ void ParamGroup::take_values() {
   const ElementRange kept =
       flat_params_G_.defined() ? ElementRange{0, layout_.padded_elements()} : owned_range();
   const bool agrees = static_cast<bool>(options_.agree_on_values);
+  // What all stays on the host need not pass through the device.
+  const bool stays = !agrees && own_params_U_.is_cpu() && masters_U_.is_cpu();
+  const at::Device by = stays ? at::Device(at::kCPU) : device_;
   for (int64_t begin = 0; begin < layout_.padded_elements(); begin += kPieceElements) {
     const ElementRange all{begin, std::min(begin + kPieceElements, layout_.padded_elements())};
     const ElementRange piece = agrees ? all : intersect(all, kept);
     if (piece.size() == 0) continue;
-    const at::Tensor values = piece_of_leaves(piece).to(own_params_U_.device(), /*non_blocking=*/true);
+    const at::Tensor values = piece_of_leaves(piece).to(by, /*non_blocking=*/true);
     if (agrees) options_.agree_on_values(values);
     take_piece(piece, values);
   }
@@ -146,7 +165,7 @@ const at::Tensor& ParamGroup::flat_params() const {
 }
 
 void ParamGroup::publish_masters() {
-  if (has_masters()) own_params_U_.copy_(masters_U_);
+  if (has_masters()) staged_copy(own_params_U_, masters_U_);
 }
 
 /// Parameter `index` in the full gradient, which exists from then on.
@@ -156,7 +175,8 @@ at::Tensor ParamGroup::full_grad_of(int64_t index) {
               "' arrived while its group is being reduced");
   grad_state_ = GradState::kPartial;
   if (!full_grad_G_.defined()) {
-    full_grad_G_ = at::empty({layout_.padded_elements()}, own_params_U_.options().dtype(options_.grad_dtype));
+    full_grad_G_ = at::empty({layout_.padded_elements()},
+                             at::TensorOptions().dtype(options_.grad_dtype).device(device_));
     gaps_are_zero_ = false;
   }
   filled_.resize(parameters_.size(), 0);
@@ -215,13 +235,23 @@ void ParamGroup::finish_reduce(const at::Tensor& reduced_shard) {
   APUS_ASSERT(grad_state_ == GradState::kReducing, "group '", options_.name, "' has no reduction to finish");
   grad_state_ = GradState::kSharded;
   if (keeps_full_gradient()) return;
-  if (shard_grad_S_.defined()) {
+  add_to_shard(reduced_shard);
+  full_grad_G_.reset();
+  filled_.clear();
+}
+
+void ParamGroup::add_to_shard(const at::Tensor& reduced_shard) {
+  const SumStart start = std::exchange(shard_holds_sum_, true) ? SumStart::kAdd : SumStart::kOverwrite;
+  if (options_.residency.gradients == Residency::kHost && options_.host_adder.add) {
+    options_.host_adder.add(shard_grad_S_, reduced_shard, start);
+  } else if (options_.residency.gradients == Residency::kHost) {
+    const at::Tensor addend = reduced_shard.to(at::kCPU);
+    start == SumStart::kAdd ? shard_grad_S_.add_(addend) : shard_grad_S_.copy_(addend);
+  } else if (start == SumStart::kAdd) {
     shard_grad_S_.add_(reduced_shard);
   } else {
     shard_grad_S_ = reduced_shard.to(options_.grad_dtype);
   }
-  full_grad_G_.reset();
-  filled_.clear();
 }
 
 void ParamGroup::spread_grad(
@@ -235,6 +265,7 @@ void ParamGroup::spread_grad(
 at::Tensor ParamGroup::accumulated() const {
   APUS_ASSERT(grad_state_ == GradState::kSharded, "the gradients of group '", options_.name,
               "' are read before they are reduced");
+  if (options_.host_adder.wait) options_.host_adder.wait();
   if (!keeps_full_gradient()) return shard_grad_S_;
   const ElementRange range = update_range();
   return full_grad_G_.slice(0, range.begin, range.end);
@@ -256,8 +287,13 @@ at::Tensor ParamGroup::owned_grad() const {
   return grads.slice(0, owned.begin - shift, owned.end - shift);
 }
 
+at::Tensor ParamGroup::host_accumulator() const {
+  return options_.residency.gradients == Residency::kHost ? shard_grad_S_ : at::Tensor();
+}
+
 void ParamGroup::reset_grads() {
-  shard_grad_S_.reset();
+  if (options_.residency.gradients == Residency::kDevice) shard_grad_S_.reset();
+  shard_holds_sum_ = false;
   grad_state_ = GradState::kEmpty;
   filled_.clear();  // what a kept buffer holds is garbage from here on, but for its gaps
   if (!keeps_full_gradient()) full_grad_G_.reset();

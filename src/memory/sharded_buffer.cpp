@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/memory/host_buffer.h"
 
 namespace apus::memory {
 namespace {
@@ -19,12 +20,20 @@ std::string untouchable_text(const std::string& name) {
 
 }  // namespace
 
-ShardedBuffer::ShardedBuffer(std::string name, int64_t bytes, ShardPlace place, at::Device device)
-    : name_(std::move(name)), place_(place), storage_(bytes, device, untouchable_text(name_)) {
+ShardedBuffer::ShardedBuffer(std::string name, int64_t bytes, ShardPlace place, at::Device device,
+                             Residency residency)
+    : name_(std::move(name)),
+      place_(place),
+      device_(device),
+      residency_(residency),
+      storage_(bytes, device, untouchable_text(name_)) {
   APUS_CHECK(place.world >= 1 && place.rank >= 0 && place.rank < place.world && bytes % place.world == 0,
              ConfigError, name_, ": ", bytes, " bytes do not split evenly over ", place.world,
              " ranks, of which this is ", place.rank);
-  shard_B_ = at::zeros({bytes / place.world}, at::TensorOptions().dtype(at::kByte).device(device));
+  const int64_t own = bytes / place.world;
+  shard_B_ = residency == Residency::kHost
+                 ? host_zeros(own, at::kByte, device)
+                 : at::zeros({own}, at::TensorOptions().dtype(at::kByte).device(device));
 }
 
 void ShardedBuffer::begin_gather(const at::Tensor& slot) {

@@ -11,11 +11,13 @@ namespace apus::parallel {
 /// A unit and what is gathered of it now.
 struct Gatherer::Entry {
   GatherUnit unit;
+  size_t ordinal = 0;
   int64_t bytes = 0;
   memory::ShardState state = memory::ShardState::kSharded;
   int holds = 0;
   at::Tensor slot;
   std::vector<std::shared_ptr<comm::Work>> works;
+  memory::CopyMark copied;  // out of ranges that lie on the host
   std::unique_ptr<memory::SlotPool> own_slot;
   memory::ShardPlace neighbours;  // this rank among those that keep a secondary range
 };
@@ -53,8 +55,11 @@ Gatherer::Gatherer(std::vector<GatherUnit> units, comm::Communicator& shard, con
     auto entry = std::make_unique<Entry>();
     for (memory::ShardedBuffer* buffer : unit.buffers) {
       entry->bytes += buffer->bytes();
-      device = buffer->shard().device();
+      device = buffer->device();
+      if (buffer->residency() == memory::Residency::kHost && !copies_)
+        copies_ = std::make_unique<memory::CopyStream>(device);
     }
+    entry->ordinal = entries_.size();
     entry->neighbours = {shard.rank() % part, part};
     if (unit.own_slot) {
       entry->own_slot = std::make_unique<memory::SlotPool>(
@@ -126,7 +131,9 @@ void Gatherer::start(Entry& entry, Direction direction) {
     finish(other);
     release(other);
   }
+  if (options_.before_gather) options_.before_gather(entry.ordinal);
   entry.slot = pool_of(entry).take();
+  if (copies_) copies_->follow_current();
   int64_t offset = 0;
   for (memory::ShardedBuffer* buffer : entry.unit.buffers) {
     start_buffer(*buffer, entry.slot.slice(0, offset, offset + buffer->bytes()), direction, entry);
@@ -140,14 +147,25 @@ void Gatherer::start_buffer(memory::ShardedBuffer& buffer, const at::Tensor& slo
   buffer.begin_gather(slot);
   if (buffer.bytes() == 0) return;
   const bool near = direction == Direction::kBackward && buffer.secondary().defined();
+  if (!near && buffer.residency() == memory::Residency::kHost) return start_from_host(buffer, slot, entry);
   entry.works.push_back(near ? neighbours_->all_gather(slot, buffer.secondary())
                              : shard_.all_gather(slot, buffer.shard()));
+}
+
+/// The own range goes to its place in the slot, and from there to the others.
+void Gatherer::start_from_host(memory::ShardedBuffer& buffer, const at::Tensor& slot, Entry& entry) {
+  const int64_t begin = buffer.shard_offset();
+  const at::Tensor own = slot.slice(0, begin, begin + buffer.shard().numel());
+  copies_->copy(own, buffer.shard());
+  if (shard_.size() > 1) copies_->run([&] { entry.works.push_back(shard_.all_gather(slot, own)); });
+  entry.copied = copies_->mark();
 }
 
 void Gatherer::finish(Entry& entry) {
   if (entry.state != memory::ShardState::kGathering) return;
   for (const auto& work : entry.works) waited_.wait(*work);
   entry.works.clear();
+  entry.copied.wait_on_current();
   for (memory::ShardedBuffer* buffer : entry.unit.buffers) buffer->finish_gather();
   entry.state = memory::ShardState::kReady;
 }
@@ -180,6 +198,7 @@ void Gatherer::reset() {
   ++epoch_;
   for (const auto& entry : entries_) {
     finish(*entry);
+    entry->copied.wait_on_host();
     release(*entry);
     for (memory::ShardedBuffer* buffer : entry->unit.buffers) buffer->drop_secondary();
   }

@@ -1,5 +1,7 @@
 #include "apus/parallel/grad_norm.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -8,6 +10,8 @@
 
 namespace apus::parallel {
 namespace {
+
+constexpr int64_t kBlock = memory::FlatLayout::kBlockElements;
 
 /// Eight partial sums let the compiler vectorise without changing the order that the source states.
 double run_sum(const float* values, int64_t count) {
@@ -25,17 +29,31 @@ double run_sum(const float* values, int64_t count) {
   return sum;
 }
 
-/// One block, cut where weights change.
-double weighted_sum(const float* values, int64_t begin, int64_t end, std::span<const WeightedRun> runs) {
+/// One block, cut where weights change; `values` are the block's.
+double weighted_sum(const float* values, const memory::ElementRange& block,
+                    std::span<const WeightedRun> runs) {
   double sum = 0.0;
-  int64_t done = begin;
+  int64_t done = block.begin;
+  const auto part = [&](int64_t first, int64_t last) {
+    return run_sum(values + (first - block.begin), last - first);
+  };
   for (const WeightedRun& run : runs) {
-    const int64_t first = std::max(run.begin, done), last = std::min(run.end, end);
+    const int64_t first = std::max(run.begin, done), last = std::min(run.end, block.end);
     if (first >= last) continue;
-    sum += run_sum(values + done, first - done) + run.weight * run_sum(values + first, last - first);
+    sum += part(done, first) + run.weight * part(first, last);
     done = last;
   }
-  return sum + run_sum(values + done, end - done);
+  return sum + part(done, block.end);
+}
+
+double block_sum(const at::Tensor& grad_N, const memory::ElementRange& block,
+                 std::span<const WeightedRun> runs) {
+  if (grad_N.scalar_type() == at::kFloat)
+    return weighted_sum(grad_N.const_data_ptr<float>() + block.begin, block, runs);
+  float wide[kBlock];
+  const auto* narrow = grad_N.const_data_ptr<c10::BFloat16>() + block.begin;
+  std::copy(narrow, narrow + block.size(), wide);
+  return weighted_sum(wide, block, runs);
 }
 
 }  // namespace
@@ -44,13 +62,14 @@ std::vector<double> block_sums_of_squares(const at::Tensor& grad_N, std::span<co
   APUS_CHECK((grad_N.scalar_type() == at::kFloat || grad_N.scalar_type() == at::kBFloat16) &&
                  grad_N.is_contiguous() && grad_N.device().is_cpu(),
              ShapeError, "the norm takes a contiguous fp32 or bf16 CPU tensor, got ", grad_N.toString());
-  const at::Tensor wide_N = grad_N.to(at::kFloat);
-  const float* values = wide_N.const_data_ptr<float>();
-  std::vector<double> sums;
-  for (int64_t begin = 0; begin < wide_N.numel(); begin += memory::FlatLayout::kBlockElements) {
-    const int64_t end = std::min(begin + memory::FlatLayout::kBlockElements, wide_N.numel());
-    sums.push_back(weighted_sum(values, begin, end, runs));
-  }
+  std::vector<double> sums(static_cast<size_t>((grad_N.numel() + kBlock - 1) / kBlock));
+  constexpr int64_t kBlocksATask = 256;
+  at::parallel_for(0, static_cast<int64_t>(sums.size()), kBlocksATask, [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t begin = block * kBlock, end = std::min(begin + kBlock, grad_N.numel());
+      sums[static_cast<size_t>(block)] = block_sum(grad_N, {begin, end}, runs);
+    }
+  });
   return sums;
 }
 

@@ -11,6 +11,7 @@
 #include "apus/base/api.h"
 #include "apus/memory/flat_layout.h"
 #include "apus/memory/group_parameter.h"
+#include "apus/memory/residency.h"
 #include "apus/memory/sharded_buffer.h"
 
 namespace apus::memory {
@@ -23,6 +24,8 @@ struct APUS_API FrozenGroupOptions {
   std::optional<at::ScalarType> compute_dtype;
   /// Where the bytes lie; absent = where the leaves are. Leaves on the CPU are read in pieces.
   std::optional<at::Device> device;
+  /// Where the own range lies between gathers.
+  Residency residency = Residency::kDevice;
 };
 
 /// Frozen parameters of a unit as one byte buffer of mixed dtypes, cut over the ranks and gathered in one
@@ -31,8 +34,9 @@ struct APUS_API FrozenGroupOptions {
 /// Construction copies only the own range out of the leaves (which may be mappings of a file: nothing else of
 /// it is read) and makes every leaf a view of the gathered form (set_data: the leaf object stays). Each
 /// parameter starts at a multiple of 256 bytes, so no element is cut; quantised weights are bytes like
-/// others. No gradient, no master, never reduced. Memory:      bytes/world on a rank. Throws:      ShapeError
-/// if a tensor requires a gradient, or devices differ.
+/// others. No gradient, no master, never reduced.
+/// Memory:      bytes/world on a rank, on the device or on the host.
+/// Throws:      ShapeError if a tensor requires a gradient, or devices differ.
 class APUS_API FrozenGroup final {
  public:
   FrozenGroup(std::vector<GroupParameter> parameters, const FrozenGroupOptions& options);

@@ -7,6 +7,7 @@
 
 #include "apus/base/api.h"
 #include "apus/memory/gathered_storage.h"
+#include "apus/memory/residency.h"
 
 namespace apus::memory {
 
@@ -30,15 +31,21 @@ enum class ShardState {
 /// Optionally a second, larger range is kept between forward and backward: the rank's part among the few
 /// ranks of its secondary group, so that backward gathers from neighbours alone. It is written anew by each
 /// gather that asks for it, so it cannot outlive the parameters' values.
-/// Memory:      bytes/world; + bytes/secondary world between keep_secondary and drop_secondary.
+/// Memory:      bytes/world, on the device or (Residency::kHost) pinned on the host; on the device
+///              + bytes/secondary world between keep_secondary and drop_secondary.
 class APUS_API ShardedBuffer final {
  public:
   /// `bytes` is a multiple of world. `name` appears in errors.
-  ShardedBuffer(std::string name, int64_t bytes, ShardPlace place, at::Device device);
+  /// `device` is where the whole form is read, and the own range unless it lies on the host.
+  ShardedBuffer(std::string name, int64_t bytes, ShardPlace place, at::Device device,
+                Residency residency = Residency::kDevice);
 
   const std::string& name() const { return name_; }
   int64_t bytes() const { return storage_.bytes(); }
   ShardState state() const { return state_; }
+  at::Device device() const { return device_; }
+  /// Where the own range lies.
+  Residency residency() const { return residency_; }
   const ShardPlace& place() const { return place_; }
 
   /// The own range, uint8 [bytes / world].
@@ -66,6 +73,8 @@ class APUS_API ShardedBuffer final {
  private:
   std::string name_;
   ShardPlace place_;
+  at::Device device_;
+  Residency residency_;
   GatheredStorage storage_;
   at::Tensor shard_B_, slot_B_, secondary_B_;
   ShardState state_ = ShardState::kSharded;

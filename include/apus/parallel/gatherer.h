@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "apus/base/api.h"
 #include "apus/comm/communicator.h"
+#include "apus/memory/copy_stream.h"
 #include "apus/memory/sharded_buffer.h"
 #include "apus/memory/slot_pool.h"
 #include "apus/parallel/wait_timer.h"
@@ -33,6 +35,9 @@ struct APUS_API GathererOptions {
   bool prefetch = true;
   /// Fill released slots with NaN.
   bool poison = false;
+  /// Called before a unit's own ranges are read: returns when they hold the values of the last update, on the
+  /// host and for the current stream. Empty: they always do.
+  std::function<void(size_t unit)> before_gather = {};
 };
 
 /// Gathers units' parameters before they run and releases them behind, with the next unit's under way.
@@ -44,6 +49,8 @@ struct APUS_API GathererOptions {
 /// Slots:       two for the units that share them, so at most two such units are gathered at a time (as many
 ///              as there are units where backward_ranks is 1); units with own_slot have one each, which is
 ///              freed with their release.
+/// On the host: an own range that lies there is copied into its place in the slot, on a stream of its own and
+///              one unit ahead like the gather that follows; one rank alone copies and gathers nothing.
 /// Collectives: all_gather of a buffer's bytes over `shard`, or in backward over a part of it.
 /// Threads:     one thread at a time; Holds may end on any thread that the first waits for.
 class APUS_API Gatherer final {
@@ -83,7 +90,8 @@ class APUS_API Gatherer final {
   void keep_secondary(size_t unit);
 
   /// Waits for what is under way and releases everything, held or not: before parameters change, so that
-  /// nobody reads old values. Earlier Holds end without effect.
+  /// nobody reads old values. Earlier Holds end without effect. The host waits for copies out of ranges that
+  /// lie there.
   void reset();
 
   /// How long the host has waited for gathers.
@@ -100,6 +108,7 @@ class APUS_API Gatherer final {
   void release(Entry& entry);
   void drop(size_t unit);
   void start_buffer(memory::ShardedBuffer& buffer, const at::Tensor& slot, Direction direction, Entry& entry);
+  void start_from_host(memory::ShardedBuffer& buffer, const at::Tensor& slot, Entry& entry);
   memory::SlotPool& pool_of(Entry& entry);
 
   comm::Communicator& shard_;
@@ -107,6 +116,7 @@ class APUS_API Gatherer final {
   std::unique_ptr<comm::Communicator> neighbours_;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::unique_ptr<memory::SlotPool> shared_slots_;
+  std::unique_ptr<memory::CopyStream> copies_;  // null: nothing lies on the host
   uint64_t epoch_ = 0;
   WaitTimer waited_;
 };

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apus/base/api.h"
+#include "apus/memory/copy_stream.h"
+#include "apus/memory/param_group.h"
+#include "apus/optim/adamw.h"
+#include "apus/optim/update_threads.h"
+#include "apus/parallel/grad_norm.h"
+#include "apus/parallel/host_worker.h"
+
+namespace apus::parallel {
+
+/// A group whose masters and moments lie on the host, and what its update and norm need to know.
+struct APUS_API HostGroup {
+  memory::ParamGroup* group = nullptr;
+  std::vector<optim::Segment> segments;  ///< of its update_range()
+  std::vector<WeightedRun> runs;         ///< of its owned range, whose squares do not weigh 1
+};
+
+/// How a HostUpdate works.
+struct APUS_API HostUpdateOptions {
+  at::Device device = at::kCPU;  ///< where the engine computes
+  /// Elements that are updated before their copy back starts.
+  int64_t piece_elements = int64_t{32} << 20;
+  /// Bytes of an element of what add() gets, at most.
+  int64_t addend_bytes = 4;
+  /// That share an update; 0 = at::get_num_threads().
+  int64_t threads = 0;
+};
+
+/// What the engine does on the host for states that lie there: adds gradients, sums squares, updates, and
+/// copies parameters back, in one worker beside the main thread.
+///
+/// A step: fetch() or add() as reductions end, measure() behind the last, start(), and finish() of a group
+/// where the next pass reads it. Groups are updated from the last of the list to the first, which is the
+/// order in which a forward reads them; while one is updated, the pieces before it travel. The first add() or
+/// fetch() of the next step waits until the group's gradient of this one has been read. Stream:      copies
+/// to the host and back run on two streams of their own. No call waits for the device but
+///              add(), for the last but one before it, and those that say so.
+/// Collectives: none.
+/// Memory:      pinned, allocated once: gradients on the device: U a group, in their dtype; on the host: two
+///              buffers of the largest group for what arrives; parameters on the device in another dtype
+///              than the masters: three pieces.
+/// Determinism: bitwise: the same additions, norm blocks and updates as without offload on the CPU.
+/// Threads:     one calls. Throws what HostWorker throws once a task has failed.
+class APUS_API HostUpdate final {
+ public:
+  HostUpdate(std::vector<HostGroup> groups, const HostUpdateOptions& options);
+  /// Drops what has not begun; waits for the task that runs and for copies under way.
+  ~HostUpdate();
+  HostUpdate(const HostUpdate&) = delete;
+  HostUpdate& operator=(const HostUpdate&) = delete;
+
+  /// Gradients on the device: starts the copy of a group's step gradient.
+  void fetch(size_t group);
+  /// Gradients on the host: sum <- addend or sum += addend. Keeps the addend until it has been copied.
+  void add(size_t group, const at::Tensor& addend, memory::SumStart start);
+  /// Returns when a group's accumulator holds what was added.
+  void wait_added(size_t group);
+  /// Gradients on the host: starts to sum the squares of a group's accumulator, behind what was added.
+  void measure(size_t group);
+  /// The sums of its blocks; measures now unless that has begun.
+  const std::vector<double>& block_sums(size_t group);
+  /// Starts the update of all groups; scalars on the CPU.
+  void start(const optim::AdamwOptions& options, const optim::GradScaling& scaling);
+  /// Before gradients on the device are given up: the current stream waits until they have been copied.
+  void end_step();
+  /// Returns when a group is updated; the mark is the end of its copy back to the device.
+  const memory::CopyMark& finish(size_t group);
+
+ private:
+  struct Piece {
+    memory::ElementRange range;  // of the group's update_range(), from its start
+    optim::AdamwSegments segments;
+  };
+  struct Group {
+    memory::ParamGroup* group = nullptr;
+    std::vector<Piece> pieces;
+    std::vector<WeightedRun> runs;
+    at::Tensor grad_U;  // on the host
+    memory::CopyMark fetched, published;
+    bool is_fetched = false, is_measured = false;
+    std::vector<double> sums;
+    HostWorker::Ticket added = 0, measured = 0, updated = 0;
+  };
+  /// What arrives before it is added, or what leaves before it has left.
+  struct Room {
+    at::Tensor bytes, keeps;
+    HostWorker::Ticket taken = 0;
+    memory::CopyMark left;
+  };
+
+  Group plan(HostGroup group) const;
+  void allocate_rooms();
+  bool rounds_to_device(const Group& group) const;
+  void update(Group& group, const optim::AdamwOptions& options, const optim::GradScaling& scaling);
+  void update_piece(Group& group, const Piece& piece, const optim::AdamwOptions& options,
+                    const optim::GradScaling& scaling);
+  Room& next_arrival();
+
+  HostUpdateOptions options_;
+  std::vector<Group> groups_;
+  std::array<Room, 2> arrivals_;
+  std::array<Room, 3> departures_;
+  size_t next_arrival_ = 0, next_departure_ = 0;
+  memory::CopyStream downloads_, uploads_;
+  optim::UpdateThreads team_;
+  std::unique_ptr<HostWorker> worker_;
+};
+
+}  // namespace apus::parallel
