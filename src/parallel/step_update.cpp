@@ -133,11 +133,12 @@ bool StepUpdate::is_skipped_by(const at::Tensor& found_inf) {
 }
 
 StepScalars StepUpdate::measure_on_host(const UpdateOptions& options) {
-  const double norm = std::sqrt(deterministic_ ? sum_in_order() : sum_over_ranks());
+  const double norm = std::sqrt(deterministic_ ? sum_in_order() : sum_over_ranks()) / options.loss_scale;
   const bool skipped = is_skipped_by(options.found_inf) || !std::isfinite(norm);
   const bool clips = options.max_grad_norm > 0 && norm + 1e-6 > options.max_grad_norm;
+  const double clip = clips ? options.max_grad_norm / (norm + 1e-6) : 1.0;
   return {.norm = at::full({1}, norm, at::kDouble),
-          .clip_factor = at::full({1}, clips ? options.max_grad_norm / (norm + 1e-6) : 1.0, at::kFloat),
+          .clip_factor = at::full({1}, clip / options.loss_scale, at::kFloat),
           .found_inf = at::full({1}, skipped ? 1.0 : 0.0, at::kFloat),
           .step = {}};
 }
@@ -187,7 +188,7 @@ StepScalars StepUpdate::measure_on_device(const UpdateOptions& options) {
   } else if (has_flag && ranks_.replicate && ranks_.replicate->size() > 1) {
     waited_.wait(*ranks_.replicate->all_reduce(total.slice(0, 1)));
   }
-  return cuda::step_scalars(total, options.max_grad_norm, steps_made_);
+  return cuda::step_scalars(total, {options.max_grad_norm, options.loss_scale}, steps_made_);
 }
 
 StepScalars StepUpdate::measure(const UpdateOptions& options) {

@@ -106,6 +106,8 @@ struct APUS_API UpdateOptions {
   double weight_decay = 0.1;
   /// 0 or less: no clipping.
   double max_grad_norm = 1.0;
+  /// What the losses were multiplied by before backward (fp16): gradients and their norm are divided by it.
+  double loss_scale = 1.0;
   /// One number on the engine's device, e.g. of a loss that is not finite; not 0 on any rank: the update
   /// changes nothing on all of them. Undefined = 0; on all ranks or on none.
   at::Tensor found_inf;

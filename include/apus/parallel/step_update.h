@@ -16,8 +16,8 @@ namespace apus::parallel {
 
 /// What scales and guards one update: tensors of one element, on the engine's device.
 struct APUS_API StepScalars {
-  at::Tensor norm;         ///< fp64: of the step's gradient, before clipping
-  at::Tensor clip_factor;  ///< fp32
+  at::Tensor norm;         ///< fp64: of the step's gradient, before clipping, without the loss's scale
+  at::Tensor clip_factor;  ///< fp32: of clipping, over the loss's scale
   at::Tensor found_inf;    ///< fp32: not 0 where the update must change nothing
   at::Tensor step;         ///< GPU: int64, this update's t of the bias correction; undefined on the CPU
 };

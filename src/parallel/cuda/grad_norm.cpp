@@ -37,7 +37,7 @@ void block_sums_of_squares(const at::Tensor& grad_N, const at::Tensor& runs, con
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-StepScalars step_scalars(const at::Tensor& total, double max_norm, const at::Tensor& step_1) {
+StepScalars step_scalars(const at::Tensor& total, const NormScales& scales, const at::Tensor& step_1) {
   const c10::cuda::CUDAGuard guard(total.device());
   const auto fp32 = total.options().dtype(at::kFloat);
   StepScalars scalars{.norm = at::empty({1}, total.options()),
@@ -50,8 +50,10 @@ StepScalars step_scalars(const at::Tensor& total, double max_norm, const at::Ten
                                        .norm = scalars.norm.mutable_data_ptr<double>(),
                                        .clip_factor = scalars.clip_factor.mutable_data_ptr<float>(),
                                        .found_inf = scalars.found_inf.mutable_data_ptr<float>(),
-                                       .step = step_1.mutable_data_ptr<int64_t>()};
-  kernels::launch_step_scalars(pointers, max_norm, c10::cuda::getCurrentCUDAStream());
+                                       .step = step_1.mutable_data_ptr<int64_t>(),
+                                       .max_norm = scales.max_norm,
+                                       .loss_scale = scales.loss_scale};
+  kernels::launch_step_scalars(pointers, c10::cuda::getCurrentCUDAStream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return scalars;
 }

@@ -98,13 +98,15 @@ __global__ void __launch_bounds__(kWarp* kWarps)
   if (lane == 0) sums[block] = sum;
 }
 
-__global__ void step_scalars(StepPointers scalars, double max_norm) {
+__global__ void step_scalars(StepPointers scalars) {
   constexpr double kTiny = 1e-6;  // as torch.nn.utils.clip_grad_norm_
-  const double norm = __dsqrt_rn(*scalars.sum);
+  const double max_norm = scalars.max_norm;
+  const double norm = __ddiv_rn(__dsqrt_rn(*scalars.sum), scalars.loss_scale);
   const bool skipped = !isfinite(norm) || (scalars.flag && *scalars.flag != 0.0);
   const bool clips = max_norm > 0.0 && norm + kTiny > max_norm;
   *scalars.norm = norm;
-  *scalars.clip_factor = clips ? static_cast<float>(__ddiv_rn(max_norm, norm + kTiny)) : 1.0f;
+  const double clip = clips ? __ddiv_rn(max_norm, norm + kTiny) : 1.0;
+  *scalars.clip_factor = static_cast<float>(__ddiv_rn(clip, scalars.loss_scale));
   *scalars.found_inf = skipped ? 1.0f : 0.0f;
   if (!skipped) *scalars.step += 1;
 }
@@ -126,8 +128,8 @@ void launch_block_sums(const NormInput& input, double* sums, CUstream_st* stream
   }
 }
 
-void launch_step_scalars(const StepPointers& scalars, double max_norm, CUstream_st* stream) {
-  step_scalars<<<1, 1, 0, stream>>>(scalars, max_norm);
+void launch_step_scalars(const StepPointers& scalars, CUstream_st* stream) {
+  step_scalars<<<1, 1, 0, stream>>>(scalars);
 }
 
 }  // namespace apus::parallel::kernels

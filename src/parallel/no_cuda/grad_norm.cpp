@@ -16,7 +16,7 @@ void block_sums_of_squares(const at::Tensor& grad_N, const at::Tensor&, const at
   throw NotSupported(detail::concat("the gradients lie on ", grad_N.device().str(), ", but ", kRemedy));
 }
 
-StepScalars step_scalars(const at::Tensor& total, double, const at::Tensor&) {
+StepScalars step_scalars(const at::Tensor& total, const NormScales&, const at::Tensor&) {
   throw NotSupported(detail::concat("the gradient norm lies on ", total.device().str(), ", but ", kRemedy));
 }
 

@@ -80,6 +80,16 @@ TEST_F(StepUpdateTest, MeasuringGivesClipFactorAndFlag) {
   EXPECT_EQ(clips.clip_factor.item<float>(), static_cast<float>(0.5 / (norm + 1e-6)));
 }
 
+TEST_F(StepUpdateTest, WhatMultipliedTheLossesIsDividedOutOfNormAndFactor) {
+  const double norm = std::sqrt(22.0) / 65536.0;
+  const auto update = make({});
+  const StepScalars free = update->measure({.max_grad_norm = 1.0, .loss_scale = 65536.0});
+  EXPECT_EQ(free.norm.item<double>(), norm);
+  EXPECT_EQ(free.clip_factor.item<float>(), 1.0f / 65536.0f) << "the norm without the scale is below 1";
+  const StepScalars clips = update->measure({.max_grad_norm = 1e-5, .loss_scale = 65536.0});
+  EXPECT_EQ(clips.clip_factor.item<float>(), static_cast<float>(1e-5 / (norm + 1e-6) / 65536.0));
+}
+
 TEST_F(StepUpdateTest, AFlagOrANormThatIsNotFiniteSkipsTheStep) {
   const auto update = make({});
   EXPECT_EQ(update->measure({.found_inf = at::full({1}, 1.0)}).found_inf.item<float>(), 1.0f);
