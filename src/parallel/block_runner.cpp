@@ -30,7 +30,8 @@ struct BlockRunner::Record {
   size_t unit = 0;
   std::vector<at::Tensor> trainable;
   bool done = false;
-  Gatherer::Hold kept;  // from forward to backward, where the unit stays gathered
+  Gatherer::Hold kept;           // from forward to backward, where the unit stays gathered
+  ActivationStore::Held stored;  // its input, where that waits on the host
 };
 
 /// The tape node of one run of a unit.
@@ -42,16 +43,21 @@ class BlockRunner::UnitBackward final : public tape::Node {
         record_(std::move(record)),
         function_(std::move(function)),
         input_needs_grad_(input_needs_grad) {}
-  ~UnitBackward() override { record_->kept.end(); }
+  ~UnitBackward() override { give_back(); }
 
   /// Runs the unit for the first time; keeps its tape, or its input alone.
   at::Tensor forward(const at::Tensor& input, Recompute recompute) {
     Gatherer::Hold hold = runner_.hold_forward(record_->unit);
     at::Tensor output;
     if (recompute == Recompute::kBlock) {
-      input_ = input.detach();
+      const at::Tensor leaf = input.detach();
+      if (runner_.stores(*record_, leaf)) {
+        record_->stored = runner_.store_->store(leaf);
+      } else {
+        input_ = leaf;
+      }
       at::NoGradGuard no_grad;
-      output = function_(input_).detach();
+      output = function_(leaf).detach();
     } else {
       record(input);
       output = inner_output_.detach();
@@ -64,7 +70,8 @@ class BlockRunner::UnitBackward final : public tape::Node {
     APUS_ASSERT(!released_, "backward ran twice through one unit");
     Gatherer::Hold hold = runner_.hold_backward(*record_);
     record_->kept.end();
-    if (!inner_output_.defined()) record(input_);
+    at::Tensor input = take_input();
+    if (!inner_output_.defined()) record(std::move(input));
     tape::variable_list result(num_outputs());
     std::vector<at::Tensor> wanted = back_propagate(grads.at(0), result);
     release_variables();
@@ -76,7 +83,7 @@ class BlockRunner::UnitBackward final : public tape::Node {
 
   void release_variables() override {
     released_ = true;
-    record_->kept.end();
+    give_back();
     input_.reset();
     inner_input_.reset();
     inner_output_.reset();
@@ -86,7 +93,19 @@ class BlockRunner::UnitBackward final : public tape::Node {
   std::string name() const override { return "apus::UnitBackward"; }
 
  private:
-  void record(const at::Tensor& input) {
+  void give_back() {
+    record_->kept.end();
+    record_->stored.end();
+  }
+
+  /// What forward kept, if anything; the next unit's input starts its way back from the host.
+  at::Tensor take_input() {
+    at::Tensor input = record_->stored ? record_->stored.fetch() : std::move(input_);
+    if (Record* next = runner_.next_backward(*record_)) next->stored.prefetch();
+    return input;
+  }
+
+  void record(at::Tensor input) {
     at::AutoGradMode with_grad(true);
     inner_input_ = detached_leaf(input, input_needs_grad_);
     inner_output_ = function_(inner_input_);
@@ -115,7 +134,10 @@ class BlockRunner::UnitBackward final : public tape::Node {
   at::Tensor input_, inner_input_, inner_output_;
 };
 
-BlockRunner::BlockRunner(memory::GradSink& sink, Gatherer* gatherer) : sink_(sink), gatherer_(gatherer) {}
+BlockRunner::BlockRunner(memory::GradSink& sink, Gatherer* gatherer, const BlockRunnerOptions& options)
+    : sink_(sink), gatherer_(gatherer), options_(options) {
+  if (options_.activations == memory::Residency::kHost) store_ = std::make_unique<ActivationStore>();
+}
 
 BlockRunner::~BlockRunner() = default;
 
@@ -123,14 +145,24 @@ Gatherer::Hold BlockRunner::hold_forward(size_t unit) {
   return gatherer_ ? gatherer_->forward(unit) : Gatherer::Hold();
 }
 
-/// Gathers for a unit's backward; the one recorded last among those still to run comes next.
+/// Gathers for a unit's backward, and starts the next one's gather.
 Gatherer::Hold BlockRunner::hold_backward(const Record& record) {
   if (!gatherer_) return {};
-  std::optional<size_t> next;
+  const Record* next = next_backward(record);
+  return gatherer_->backward(record.unit, next ? std::optional(next->unit) : std::nullopt);
+}
+
+/// Among the recorded units that are still to run after this one, the last; null: there is none.
+BlockRunner::Record* BlockRunner::next_backward(const Record& record) const {
+  Record* next = nullptr;
   for (const auto& other : records_) {
-    if (!other->done && other.get() != &record) next = other->unit;
+    if (!other->done && other.get() != &record) next = other.get();
   }
-  return gatherer_->backward(record.unit, next);
+  return next;
+}
+
+bool BlockRunner::stores(const Record& record, const at::Tensor& input) const {
+  return store_ && record.unit < options_.kept_from && ActivationStore::takes(input);
 }
 
 /// What stays of a forward's hold until backward.
@@ -165,6 +197,7 @@ at::Tensor BlockRunner::run(const Unit& unit, const at::Tensor& input, Recompute
   }
   for (const at::Tensor& parameter : record->trainable) sink_.expect(parameter);
   records_.push_back(record);
+  if (store_) store_->let_go();
 
   const auto node = std::shared_ptr<UnitBackward>(
       new UnitBackward(*this, std::move(record), std::move(function), input_needs_grad), tape::deleteNode);

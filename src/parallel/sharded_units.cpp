@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <unordered_map>
@@ -63,8 +64,6 @@ ShardedUnits::ShardedUnits(ModelUnits model, const DataParallel& ranks, const Sh
     : model_(std::move(model)), ranks_(ranks), options_(options) {
   options_.policy.check(ranks_.shard->size(), ranks_.replicas());
   check_use(model_, options_.use);
-  APUS_CHECK(options_.activations == memory::Residency::kDevice, NotSupported,
-             "activations on the host are not supported yet");
   for (size_t index = 0; index < model_.units.size(); ++index) {
     Unit unit{.index = index};
     for (const auto& parameter : model_.units[index].parameters) unit.parameters.push_back(parameter.tensor);
@@ -81,7 +80,10 @@ ShardedUnits::ShardedUnits(ModelUnits model, const DataParallel& ranks, const Sh
                                                               .overlap = options_.overlap_comm,
                                                               .deterministic = options_.deterministic});
   if (trainable == Placement::kSharded || frozen == Placement::kSharded) build_gatherer();
-  runner_ = std::make_unique<BlockRunner>(reducer_->sink(), gatherer_.get());
+  // The head's input and that of the unit before it are needed as soon as backward begins.
+  const BlockRunnerOptions kept{.activations = options_.activations,
+                                .kept_from = units_.size() - std::min<size_t>(units_.size(), 2)};
+  runner_ = std::make_unique<BlockRunner>(reducer_->sink(), gatherer_.get(), kept);
   update_ = std::make_unique<StepUpdate>(pointers(groups_), ranks_, options_);
 }
 

@@ -15,8 +15,13 @@ using apus::testing::expect_close;
 using apus::testing::random_leaf;
 using apus::testing::random_tensor;
 
+struct Kept {
+  Recompute recompute = Recompute::kNone;
+  memory::Residency activations = memory::Residency::kDevice;
+};
+
 /// A unit y = tanh(x W^T) with a trainable or frozen weight.
-class BlockRunnerTest : public ::testing::TestWithParam<Recompute> {
+class BlockRunnerTest : public ::testing::TestWithParam<Kept> {
  protected:
   at::Tensor call(const at::Tensor& x) {
     ++calls_;
@@ -24,13 +29,15 @@ class BlockRunnerTest : public ::testing::TestWithParam<Recompute> {
   }
 
   at::Tensor run(const at::Tensor& x) {
-    return runner_.run(unit_, x, GetParam(), [this](const at::Tensor& input) { return call(input); });
+    return runner_.run(unit_, x, recompute(), [this](const at::Tensor& input) { return call(input); });
   }
+
+  Recompute recompute() const { return GetParam().recompute; }
 
   at::Tensor weight_ = random_leaf({3, 3}, 1);
   memory::ParamGroup group_{{{"w", weight_}}, {}};
   memory::GradSink sink_{{&group_}};
-  BlockRunner runner_{sink_};
+  BlockRunner runner_{sink_, nullptr, {.activations = GetParam().activations}};
   Unit unit_{{weight_}};
   int calls_ = 0;
 };
@@ -68,14 +75,14 @@ TEST_P(BlockRunnerTest, WithoutGradModeTheUnitIsCalledPlainly) {
 
 TEST_P(BlockRunnerTest, AFrozenUnitBelowNothingTrainableKeepsNoTape) {
   const at::Tensor frozen = random_tensor({3, 3}, 5);
-  const at::Tensor y = runner_.run(Unit{{frozen}}, random_tensor({2, 3}, 6), GetParam(),
+  const at::Tensor y = runner_.run(Unit{{frozen}}, random_tensor({2, 3}, 6), recompute(),
                                    [&](const at::Tensor& x) { return x.matmul(frozen); });
   EXPECT_FALSE(y.requires_grad());
 }
 
 TEST_P(BlockRunnerTest, RecomputeRunsTheUnitOnceMore) {
   run(random_leaf({2, 3}, 7)).sum().backward();
-  EXPECT_EQ(calls_, GetParam() == Recompute::kBlock ? 2 : 1);
+  EXPECT_EQ(calls_, recompute() == Recompute::kBlock ? 2 : 1);
 }
 
 TEST_P(BlockRunnerTest, ChainsOfUnitsPassGradientsThrough) {
@@ -92,25 +99,52 @@ TEST_P(BlockRunnerTest, ChainsOfUnitsPassGradientsThrough) {
 
 TEST_P(BlockRunnerTest, AParameterThatTheUnitIgnoresGetsZeros) {
   const at::Tensor y =
-      runner_.run(unit_, random_leaf({2, 3}, 9), GetParam(), [](const at::Tensor& x) { return x * 2; });
+      runner_.run(unit_, random_leaf({2, 3}, 9), recompute(), [](const at::Tensor& x) { return x * 2; });
   y.sum().backward();
   sink_.flush();
   EXPECT_EQ(group_.begin_reduce().abs().sum().item<double>(), 0.0);
 }
 
 TEST_P(BlockRunnerTest, ErrorsOfTheUnitKeepTheirType) {
-  const at::Tensor y = runner_.run(unit_, random_leaf({2, 3}, 10), GetParam(), [this](const at::Tensor& x) {
-    APUS_CHECK(GetParam() == Recompute::kNone || ++calls_ < 2, ShapeError, "broken on recompute");
+  const at::Tensor y = runner_.run(unit_, random_leaf({2, 3}, 10), recompute(), [this](const at::Tensor& x) {
+    APUS_CHECK(recompute() == Recompute::kNone || ++calls_ < 2, ShapeError, "broken on recompute");
     return call(x);
   });
-  if (GetParam() == Recompute::kBlock) {
+  if (recompute() == Recompute::kBlock) {
     EXPECT_THROW(y.sum().backward(), ShapeError);
   } else {
     EXPECT_NO_THROW(y.sum().backward());
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recompute, BlockRunnerTest, ::testing::Values(Recompute::kNone, Recompute::kBlock));
+TEST_P(BlockRunnerTest, AGraphThatIsDroppedLeavesNothingBehind) {
+  for (int pass = 0; pass < 3; ++pass) {
+    run(run(random_leaf({2, 3}, 11)));
+    runner_.finish_backward();
+    sink_.flush();
+  }
+  const bool stores =
+      recompute() == Recompute::kBlock && GetParam().activations == memory::Residency::kHost;
+  EXPECT_EQ(runner_.host_bytes(), stores ? 2 * 2 * 3 * 4 : 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recompute, BlockRunnerTest,
+                         ::testing::Values(Kept{}, Kept{Recompute::kBlock},
+                                           Kept{Recompute::kNone, memory::Residency::kHost},
+                                           Kept{Recompute::kBlock, memory::Residency::kHost}));
+
+TEST(BlockRunnerOptions, InputsOfTheLastUnitsStay) {
+  const at::Tensor weight = random_leaf({3, 3}, 1);
+  memory::ParamGroup group({{"w", weight}}, {});
+  memory::GradSink sink({&group});
+  BlockRunner runner(sink, nullptr, {.activations = memory::Residency::kHost, .kept_from = 2});
+  at::Tensor x = random_leaf({2, 3}, 12);
+  for (size_t index = 0; index < 4; ++index) {
+    x = runner.run(Unit{{weight}, index}, x, Recompute::kBlock,
+                   [&](const at::Tensor& input) { return input.matmul(weight); });
+  }
+  EXPECT_EQ(runner.host_bytes(), 2 * 2 * 3 * 4);
+}
 
 }  // namespace
 }  // namespace apus::parallel
