@@ -35,7 +35,7 @@ TEST(SecondShardGroup, HasTheRanksOfTheFirstInItsOrder) {
   const auto second = second_shard_group(DataParallel::of(mesh));
   EXPECT_EQ(second->size(), 2);
   EXPECT_EQ(second->rank(), 1);
-  EXPECT_EQ(second->name(), "dp_shard_reduce");
+  EXPECT_EQ(second->name(), mesh.group("dp_shard")->name() + "_reduce");
 }
 
 }  // namespace
