@@ -55,7 +55,8 @@ bool GradientWalk::stays_as_it_is() const {
   return ranks_ * input_.engine.policy.replicate == 1 && (sent_size_ == 4 || sent_size_ == grad_size_);
 }
 
-/// What a reduction needs beside the whole gradient. Gloo receives all ranks' parts before it adds them.
+/// What a reduction needs beside the whole gradient. Gloo receives all ranks' parts before it adds them; those
+/// in bf16 the engine adds itself.
 int64_t GradientWalk::flight_bytes(const GroupSize& group) const {
   const bool host = input_.device == PlanDevice::kHost && ranks_ > 1;
   const int64_t whole = group.elements * sent_size_;
@@ -63,10 +64,11 @@ int64_t GradientWalk::flight_bytes(const GroupSize& group) const {
   const int64_t copies = input_.engine.policy.replicate;
   if (stays_as_it_is()) return 0;
   if (input_.engine.deterministic) return (copies > 1 ? whole * copies : copy) + whole * copies;
+  if (sent_size_ < 4) return copy + (ranks_ > 1 ? whole : 0);  // all ranks' parts, to be added here
   if (cuts()) return copy + whole / ranks_ + (host ? whole : 0);
   if (!host) return copy;
   if (input_.engine.policy.opt_shard) return copy + whole + whole / ranks_;
-  return copy + (sent_size_ < 4 ? 4 * group.elements : 0);
+  return copy;
 }
 
 void GradientWalk::reduce(size_t index) {
