@@ -6,6 +6,10 @@ weights, with the same AdamW, and compares the losses step by step.
 
 Prints both rows of losses and whether they agree: each step within 2e-2 x max(|loss|, 0.1), the means over the steps
 within 5e-3 x max(|mean|, 0.1). Returns 1 if they do not.
+
+autocast=0 trains the peer in fp32. DPO needs that at its small rates: PEFT adds an adapter's bf16 output to the base
+product that is rounded to bf16 already, so that what is below half a unit in the last place is lost whole, and the
+peer learns nothing in its first steps. Here the sum is rounded once, and follows the peer's fp32 losses.
 """
 import json, os, sys
 

@@ -2,11 +2,13 @@
 # One step of a round on the machine with a GPU; carry .carry (see carry.sh) and run several in one command.
 #
 #   device_round.sh tests [PART ...]          gpu test programs whose names hold a part; all without one
-#   device_round.sh sanitize TOOL PROGRAM [FILTER]   compute-sanitizer (memcheck, racecheck, initcheck, synccheck)
+#   device_round.sh sanitize TOOL PROGRAM [FILTER]   compute-sanitizer (memcheck, racecheck, initcheck, synccheck),
+#                                             of apus's own kernels alone where it can tell; ALL_KERNELS=1: of all
 #   device_round.sh op [FILTER ...]           apus_bench_op
 #   device_round.sh train KEY=VALUE ...       apus_bench_train
 #   device_round.sh alternate ROW ... [n=5]   apus and the peer in turn (peers_alternate.py)
-#   device_round.sh compare KEY=VALUE ...     losses of apus and of transformers + PEFT (compare_losses.py)
+#   device_round.sh compare KEY=VALUE ...     losses of apus and of transformers + PEFT (compare_losses.py; autocast=0:
+#                                             the peer in fp32)
 #   device_round.sh peer KEY=VALUE ...        peers.py alone
 #
 # A few lines are printed; under $OUT (default /tmp/round) come round.log, all output of all steps, and one file of
@@ -66,10 +68,15 @@ tests() {
 case ${1:-} in
   tests) shift; tests "$@" ;;
   sanitize)
-    tool=$2 name=$3
-    timeout "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/$name" \
+    tool=$2 name=$3 own=()
+    for option in --kernel-name --kernel-regex; do
+      [ -n "${ALL_KERNELS:-}" ] || [ ${#own[@]} -gt 0 ] && break
+      compute-sanitizer --help 2>&1 | grep -q -e "$option" && own=("$option" kns=apus)
+    done
+    begin=$SECONDS
+    timeout "$limit" compute-sanitizer --tool "$tool" "${own[@]}" --error-exitcode 9 "$bin/$name" \
       ${4:+--gtest_filter=$4} >"$log/$tool-$name.log" 2>&1
-    echo "== $tool $name rc=$?: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log/$tool-$name.log" | tail -1)"
+    echo "== $tool $name rc=$? $((SECONDS - begin)) s ${own[*]}: $(grep -E '^\[  (PASSED|FAILED)' "$log/$tool-$name.log" | head -1) $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log/$tool-$name.log" | tail -1)"
     grep -E '^=========' "$log/$tool-$name.log" | head -20
     ;;
   op) shift; timeout "$limit" "$bin/apus_bench_op" "$@" out="$out/op.jsonl" >"$log/op.log" 2>"$log/op.err"
@@ -86,7 +93,11 @@ case ${1:-} in
     ;;
   compare) shift; peers
     folder=/tmp/compare_$$
-    timeout "$limit" "$bin/apus_bench_train" "$@" save=$folder out="$out/compare.jsonl" >"$log/compare.log" 2>&1 ||
+    ours=() theirs=()
+    for word in "$@"; do
+      case $word in autocast=*) theirs+=("$word") ;; *) ours+=("$word") ;; esac
+    done
+    timeout "$limit" "$bin/apus_bench_train" "${ours[@]}" save=$folder out="$out/compare.jsonl" >"$log/compare.log" 2>&1 ||
       tail -3 "$log/compare.log" | cut -c1-600
     timeout "$limit" python3 "$root/tests/bench/compare_losses.py" $folder "$out/compare.jsonl" \
       2>"$log/compare.err" | tee -a "$out/compare.jsonl"
@@ -96,5 +107,5 @@ case ${1:-} in
   peer) shift; peers
     timeout "$limit" python3 "$carry/peers/peers.py" run "$@" 2>"$log/peer.err" | tee -a "$out/peer.jsonl"
     ;;
-  *) sed -n '2,14p' "$0"; exit 2 ;;
+  *) sed -n '2,16p' "$0"; exit 2 ;;
 esac
