@@ -129,6 +129,22 @@ TEST(RecordedBytes, Bfloat16ParametersGatherTwoBytesAnElement) {
   EXPECT_EQ(step.counts.at({comm::OpKind::kAllGather, 2 * step.elements}), 1) << text(step.counts);
 }
 
+TEST(RecordedBytes, Bfloat16GradientsHalveWhatTravelsUnderEveryPolicy) {
+  // A sum of parts takes the place of a reduce_scatter, that and a gather the place of an all_reduce.
+  for (const parallel::ShardPolicy& policy :
+       {parallel::ShardPolicy(parallel::Ddp()), parallel::ShardPolicy(parallel::Zero1()),
+        parallel::ShardPolicy(parallel::Zero2())}) {
+    TinyRun run{.job = Job::kFullSft, .policy = policy, .accumulation = 3};
+    run.adjust = [](parallel::ShardedModelOptions& options) { options.reduce_dtype = at::kBFloat16; };
+    const Recorded step = record_step(2, run);
+    Counts wanted = exchanges(Job::kFullSft);
+    wanted[{comm::OpKind::kAllToAll, 2 * step.elements}] = policy.grad_shard ? 3 : 1;
+    // Of the summed gradients, in bf16, or of the updated parameters, in fp32.
+    wanted[{comm::OpKind::kAllGather, (policy.opt_shard ? 4 : 2) * step.elements}] = 1;
+    EXPECT_EQ(step.counts, wanted) << text(step.counts) << "instead of\n" << text(wanted);
+  }
+}
+
 TEST(RecordedBytes, BucketsSplitTheSameBytes) {
   TinyRun run{.job = Job::kFullSft, .policy = parallel::Zero2(), .bucket_elements = 4096, .accumulation = 2};
   const Recorded step = record_step(2, run);
