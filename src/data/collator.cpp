@@ -1,6 +1,5 @@
 #include "apus/data/collator.h"
 
-#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -46,34 +45,20 @@ struct Target {
   float weight = 1.0F;
 };
 
-/// Pinned memory asked for and to be had; what has no GPU has no pinned memory either.
-bool pins(const CollateOptions& options) {
-  return options.pin && at::globalContext().hasCUDA();
-}
-
 template <typename Value>
-at::Tensor to_tensor(const std::vector<Value>& values, const CollateOptions& options) {
-  at::Tensor tensor =
-      at::empty({static_cast<int64_t>(values.size())},
-                at::TensorOptions(c10::CppTypeToScalarType<Value>::value).pinned_memory(pins(options)));
+at::Tensor to_tensor(const std::vector<Value>& values) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())},
+                                at::TensorOptions(c10::CppTypeToScalarType<Value>::value));
   std::copy(values.begin(), values.end(), tensor.template mutable_data_ptr<Value>());
   return tensor;
 }
 
 /// One field of all targets.
 template <typename Value>
-at::Tensor field_of(const std::vector<Target>& targets, Value Target::*field, const CollateOptions& options) {
+at::Tensor field_of(const std::vector<Target>& targets, Value Target::*field) {
   std::vector<Value> values;
   for (const Target& target : targets) values.push_back(target.*field);
-  return to_tensor(values, options);
-}
-
-std::shared_ptr<const nn::RowLayout> pinned(std::shared_ptr<const nn::RowLayout> layout,
-                                            const CollateOptions& options) {
-  if (!pins(options)) return layout;
-  auto copy = std::make_shared<nn::RowLayout>(*layout);
-  copy->positions_T = copy->positions_T.pin_memory();
-  return copy;
+  return to_tensor(values);
 }
 
 std::shared_ptr<const nn::RowLayout> make_layout(const std::vector<Sequence>& sequences,
@@ -130,7 +115,7 @@ std::vector<Target> targets_of(const std::vector<Sequence>& sequences, const std
 
 Batch lay_out(const std::vector<Sequence>& sequences, const CollateOptions& options) {
   Batch batch;
-  batch.layout = pinned(make_layout(sequences, options), options);
+  batch.layout = make_layout(sequences, options);
   const std::vector<int64_t> firsts = first_rows(*batch.layout);
   std::vector<int64_t> tokens(static_cast<size_t>(batch.layout->rows()), options.pad_id);
   bool weighted = false;
@@ -140,11 +125,11 @@ Batch lay_out(const std::vector<Sequence>& sequences, const CollateOptions& opti
     weighted = weighted || !sequences[s].weights.empty();
   }
   const std::vector<Target> targets = targets_of(sequences, firsts);
-  batch.tokens_T = to_tensor(tokens, options);
-  batch.target_rows_M = field_of(targets, &Target::row, options);
-  batch.targets_M = field_of(targets, &Target::token, options);
-  batch.target_sequences_M = field_of(targets, &Target::owner, options);
-  if (weighted) batch.target_weights_M = field_of(targets, &Target::weight, options);
+  batch.tokens_T = to_tensor(tokens);
+  batch.target_rows_M = field_of(targets, &Target::row);
+  batch.targets_M = field_of(targets, &Target::token);
+  batch.target_sequences_M = field_of(targets, &Target::owner);
+  if (weighted) batch.target_weights_M = field_of(targets, &Target::weight);
   return batch;
 }
 
@@ -159,14 +144,14 @@ void check_ordinals(size_t rows, size_t ordinals) {
 }
 
 /// The margins of the pairs, 0 where a row has none; undefined where no row has one.
-at::Tensor margins_of(std::span<const DpoRow> rows, const CollateOptions& options) {
+at::Tensor margins_of(std::span<const DpoRow> rows) {
   std::vector<float> margins;
   bool any = false;
   for (const DpoRow& row : rows) {
     margins.push_back(row.margin.value_or(0.0F));
     any = any || row.margin.has_value();
   }
-  return any ? to_tensor(margins, options) : at::Tensor();
+  return any ? to_tensor(margins) : at::Tensor();
 }
 
 template <typename Row>
@@ -237,7 +222,7 @@ Batch collate_dpo(std::span<const DpoRow> rows, std::span<const int64_t> ordinal
   Batch batch = lay_out(shared ? shared_prompts(rows) : whole_answers(rows), options);
   batch.rows = batch.pairs = static_cast<int64_t>(rows.size());
   batch.origins = origins_of(rows);
-  batch.pair_margins_P = margins_of(rows, options);
+  batch.pair_margins_P = margins_of(rows);
   batch.ordinals.assign(ordinals.begin(), ordinals.end());
   return batch;
 }

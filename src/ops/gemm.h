@@ -15,11 +15,11 @@ enum class GemmForm {
 
 /// How a GPU's algorithm is chosen among cuBLASLt's proposals.
 enum class GemmChoice {
-  /// The first; for a large product that comes back, from its third use on, the fastest of eight, for which
+  /// The first; for a large product that comes back, from its third use on, the fastest of a dozen, for which
   /// the host waits once.
   kAuto,
   kFirst,  ///< the first, always
-  kTimed,  ///< the fastest of eight from the first use on, however small the product is
+  kTimed,  ///< the fastest of a dozen from the first use on, however small the product is
 };
 
 /// D = alpha * op(A) op(B) + beta * C + bias, without tape.

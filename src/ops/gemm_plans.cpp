@@ -63,7 +63,8 @@ GemmPlans::Use GemmPlans::use(const GemmKey& key) {
   const bool is_settled = entry.plan && (entry.plan->is_settled || !entry.plan->found);
   const int64_t allowed = limits_.free_timings + products_ / limits_.products_a_timing;
   return {.plan = entry.plan,
-          .wants_timing = !is_settled && entry.uses >= limits_.uses && timings_ < allowed};
+          .wants_timing =
+              limits_.finalists > 0 && !is_settled && entry.uses >= limits_.uses && timings_ < allowed};
 }
 
 void GemmPlans::keep(const GemmKey& key, const GemmPlan& plan) {
@@ -82,6 +83,18 @@ void GemmPlans::keep_timed(const GemmKey& key, const GemmPlan& plan) {
 size_t GemmPlans::size() const {
   const std::lock_guard lock(mutex_);
   return entries_.size();
+}
+
+void GemmPlans::restart(const Limits& limits) {
+  const std::lock_guard lock(mutex_);
+  limits_ = limits;
+  entries_.clear();
+  products_ = timings_ = 0;
+}
+
+int GemmPlans::finalists() const {
+  const std::lock_guard lock(mutex_);
+  return limits_.finalists;
 }
 
 void GemmPlans::make_room() {

@@ -40,8 +40,11 @@ class GemmPlans final {
     int64_t uses = 3;
     /// Timings at any rate, enough for two sets of shapes of a model...
     int64_t free_timings = 64;
-    /// ...and one more for so many products: a timing takes up to a third of a second.
+    /// ...and one more for so many products: a timing takes up to half a second.
     int64_t products_a_timing = 32768;
+    /// Proposals that a product of 100 GFLOP or more tries at the power cap beside the first; a smaller one
+    /// tries one. 0: none is timed.
+    int finalists = 3;
   };
 
   struct Use {
@@ -58,6 +61,9 @@ class GemmPlans final {
   /// Counts a timing.
   void keep_timed(const GemmKey& key, const GemmPlan& plan);
   size_t size() const;
+  /// Forgets everything and begins anew under other limits, for benchmarks that compare them.
+  void restart(const Limits& limits);
+  int finalists() const;
 
   /// The settled plans of a device, the device left out, with a checksum behind them.
   std::string text(int64_t device) const;
@@ -74,7 +80,7 @@ class GemmPlans final {
 
   void make_room();
 
-  const Limits limits_;
+  Limits limits_;
   mutable std::mutex mutex_;
   std::map<GemmKey, Entry> entries_;
   int64_t products_ = 0, timings_ = 0;

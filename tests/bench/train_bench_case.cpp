@@ -62,6 +62,7 @@ const std::map<std::string, Setter>& setters() {
       {"grad", word(&TrainCase::grad, {"auto", "fp32", "bf16"})},
       {"layout", word(&TrainCase::layout, {"padded", "packed"})},
       {"head_chunk", figure(&TrainCase::head_chunk, "head_chunk")},
+      {"gemm", word(&TrainCase::gemm, {"auto", "short", "first"})},
       {"device", word(&TrainCase::device, {"cuda", "cpu"})},
       {"dtype", word(&TrainCase::dtype, {"bf16", "fp32"})},
       {"warm", figure(&TrainCase::warm, "warm")},

@@ -54,6 +54,9 @@ struct TrainCase {
   double min_s = 6.0;
   /// Every step trains the same rows.
   bool repeat = false;
+  /// How products' algorithms are chosen: auto, short (as auto, but one proposal is tried at the power cap) or
+  /// first (never timed). Choices begin anew with each case.
+  std::string gemm = "auto";
   /// Three more steps under the profiler.
   bool profile = false;
   double lr = 1e-5;

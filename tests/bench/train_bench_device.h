@@ -33,6 +33,8 @@ class BenchDevice {
   int64_t driver_allocations() const;
   /// Lets the caching allocator take no more; 0 = all of the card.
   void limit_memory(double gib) const;
+  /// Forgets how products are computed, and chooses anew by TrainCase::gemm.
+  void choose_gemms(const std::string& how) const;
 
  private:
   c10::Device device_;

@@ -9,6 +9,7 @@
 
 #include "apus/base/error.h"
 #include "apus/memory/device_memory.h"
+#include "ops/cuda/device_gemm_plans.h"
 #include "tests/bench/train_bench_device.h"
 
 namespace apus::bench {
@@ -68,6 +69,13 @@ void BenchDevice::limit_memory(double gib) const {
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   const double bytes = gib * static_cast<double>(1 << 30);
   allocator::setMemoryFraction(std::min(1.0, bytes / static_cast<double>(total)), device_.index());
+}
+
+void BenchDevice::choose_gemms(const std::string& how) const {
+  ops::GemmPlans::Limits limits;
+  if (how == "short") limits.finalists = 1;
+  if (how == "first") limits.finalists = 0;
+  ops::cuda::device_gemm_plans().restart(limits);
 }
 
 }  // namespace apus::bench

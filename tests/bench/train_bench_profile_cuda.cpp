@@ -94,7 +94,8 @@ void keep(const CUpti_Activity* record, std::vector<DeviceActivity>& activities)
     activities.push_back({DeviceActivity::Kind::kCopy, "memcpy", copy->start, copy->end});
   } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
     const auto* fill = reinterpret_cast<const CUpti_ActivityMemset4*>(record);
-    activities.push_back({DeviceActivity::Kind::kFill, "memset", fill->start, fill->end});
+    activities.push_back(
+        {DeviceActivity::Kind::kFill, "memset " + std::to_string(fill->bytes), fill->start, fill->end});
   }
 }
 

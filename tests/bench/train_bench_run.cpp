@@ -157,7 +157,6 @@ train::TrainerOptions trainer_options(const TrainCase& job) {
                                 .save_steps = 0,
                                 .eval_steps = 0};
   options.collate.layout = job.layout == "packed" ? data::BatchLayout::kPacked : data::BatchLayout::kPadded;
-  options.collate.pin = job.device == "cuda";
   options.update.lr = job.lr;
   return options;
 }
@@ -216,6 +215,7 @@ void train_watched(const TrainCase& job, BenchModel& model, StepWatch& watch, Lo
 Json run_case(const TrainCase& job) {
   const BenchDevice device(job.device);
   device.limit_memory(job.cap_gib);
+  device.choose_gemms(job.gemm);
   const auto start = SteadyClock::now();
   Json json;
   json["apus"] = job.words;

@@ -17,7 +17,7 @@ using Words = std::vector<std::string_view>;
 const std::array<std::pair<const char*, Words>, 6>& rules() {
   static const std::array<std::pair<const char*, Words>, 6> kRules = {{
       {"communication", {"nccl"}},
-      {"attention", {"flash", "fmha", "sdpa", "attention", "cudnn_generated"}},
+      {"attention", {"flash", "fmha", "sdpa", "attention", "cudnn"}},
       {"gemm", {"gemm", "nvjet", "cutlass", "cublas", "splitk", "xmma", "gemv"}},
       {"optimizer", {"adamw", "multi_tensor", "square_sum", "grad_norm", "block_sums"}},
       {"loss", {"log_prob", "logprob", "softmax", "cross_entropy"}},
@@ -45,13 +45,61 @@ uint64_t busy_ns(const std::vector<DeviceActivity>& activities) {
   return busy;
 }
 
+constexpr size_t kNameLength = 90;
+
+/// The device's waits by what ran after them, and how many came before each: name, milliseconds and times a
+/// step.
+nlohmann::ordered_json waits(const std::vector<DeviceActivity>& activities, int64_t steps) {
+  constexpr size_t kMost = 25;
+  std::map<std::string, std::pair<uint64_t, int64_t>> by_name;
+  uint64_t end = activities.front().start_ns;
+  for (const DeviceActivity& one : activities) {
+    auto& [ns, times] = by_name[one.name];
+    if (one.start_ns > end) ns += one.start_ns - end;
+    ++times;
+    end = std::max(end, one.end_ns);
+  }
+  std::vector<std::pair<std::string, std::pair<uint64_t, int64_t>>> sorted(by_name.begin(), by_name.end());
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  sorted.resize(std::min(sorted.size(), kMost));
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& [name, total] : sorted) {
+    list.push_back({name.substr(0, kNameLength), milliseconds(total.first / static_cast<uint64_t>(steps)),
+                    static_cast<double>(total.second) / static_cast<double>(steps)});
+  }
+  return list;
+}
+
+/// What runs in the middle of the profile from one attention kernel of a pass to the next, which is a layer:
+/// name, microseconds before it and in it.
+nlohmann::ordered_json layer(const std::vector<DeviceActivity>& activities, std::string_view pass) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < activities.size(); ++i)
+    if (activities[i].name.find(pass) != std::string::npos) places.push_back(i);
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  if (places.size() < 2) return list;
+  // Within a pass neighbours are nearer than where two passes meet: the nearest pair around the middle.
+  size_t from = places.size() / 2 - 1;
+  for (size_t i = from; i < std::min(from + 3, places.size() - 1); ++i)
+    if (places[i + 1] - places[i] < places[from + 1] - places[from]) from = i;
+  for (size_t i = places[from]; i < places[from + 1]; ++i) {
+    const DeviceActivity& one = activities[i];
+    const uint64_t before = i > 0 ? activities[i - 1].end_ns : one.start_ns;
+    const auto microseconds = [](uint64_t ns) { return static_cast<double>(ns / 100) / 10.0; };
+    list.push_back({one.name.substr(0, kNameLength),
+                    microseconds(one.start_ns > before ? one.start_ns - before : 0),
+                    microseconds(one.end_ns - one.start_ns)});
+  }
+  return list;
+}
+
 /// The kernels that took longest: name, milliseconds and calls a step.
 nlohmann::ordered_json longest(const std::vector<DeviceActivity>& activities, int64_t steps) {
   struct Total {
     uint64_t ns = 0;
     int64_t calls = 0;
   };
-  constexpr size_t kMost = 40, kNameLength = 90;
+  constexpr size_t kMost = 60;
   std::map<std::string, Total> totals;
   for (const DeviceActivity& one : activities) {
     Total& total = totals[one.name];
@@ -106,6 +154,9 @@ nlohmann::ordered_json shares_of(std::vector<DeviceActivity> activities, int64_t
   json["ms"]["step"] = milliseconds(span / per_step);
   json["kernels"] = static_cast<int64_t>(activities.size()) / steps;
   json["longest"] = longest(activities, steps);
+  json["waits"] = waits(activities, steps);
+  json["forward_layer"] = layer(activities, "fprop");
+  json["backward_layer"] = layer(activities, "bprop");
   return json;
 }
 

@@ -29,8 +29,6 @@ struct CollateOptions {
   int64_t pad_id = 0;
   /// kPadded: the padded length is rounded up to a multiple of it. Must be 1 with the other layouts.
   int64_t pad_multiple = 1;
-  /// The tensors lie in pinned memory, so that copies to a GPU need not wait. Without a GPU it does nothing.
-  bool pin = false;
 };
 
 /// The padding token of a tokenizer: its pad token, else its eos token, else 0.

@@ -19,6 +19,8 @@ namespace {
 
 /// Below it (4 us) nothing is gained that timing could see.
 constexpr double kLeastTimedOperations = 3e9;
+/// From here on (0.15 ms) several proposals are tried at the power cap.
+constexpr double kManyOperations = 1e11;
 
 bool takes(const Gemm& g) {
   const auto fits = [](const at::Tensor& x) {
@@ -29,17 +31,14 @@ bool takes(const Gemm& g) {
          (!g.bias_N.defined() || g.bias_N.is_contiguous());
 }
 
-bool is_large(const Gemm& g) {
-  const auto inner = static_cast<double>(g.a.size(g.form == GemmForm::kTn ? 0 : 1));
-  return 2.0 * static_cast<double>(g.d.numel()) * inner >= kLeastTimedOperations;
-}
-
 /// Whether the product is to be timed before this use. Deterministic products never are, and none while a
 /// graph is captured, where the host cannot wait.
 bool wants_timing(const Gemm& g, const GemmPlans::Use& use) {
   if (at::globalContext().deterministicAlgorithms() || g.choice == GemmChoice::kFirst) return false;
   const bool is_settled = use.plan && (use.plan->is_settled || !use.plan->found);
-  const bool wants = g.choice == GemmChoice::kTimed ? !is_settled : use.wants_timing && is_large(g);
+  const bool wants = g.choice == GemmChoice::kTimed
+                         ? !is_settled
+                         : use.wants_timing && cuda::operations_of(g) >= kLeastTimedOperations;
   return wants && c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None;
 }
 
@@ -57,7 +56,8 @@ GemmPlan plan_of(cuda::LtProblem& problem, const Gemm& g, const GemmKey& key, cu
     plans.keep(key, *use.plan);
   }
   if (wants_timing(g, use)) {
-    if (const std::optional<GemmPlan> timed = cuda::timed_plan(problem, g, stream)) {
+    const int finalists = cuda::operations_of(g) >= kManyOperations ? plans.finalists() : 1;
+    if (const std::optional<GemmPlan> timed = cuda::timed_plan(problem, g, stream, finalists)) {
       plans.keep_timed(key, *timed);
       return *timed;
     }

@@ -1,8 +1,8 @@
 // Which of cuBLASLt's proposals is fastest, found out on the operands themselves, in order on the stream that
 // computes. Each runs once unseen, which loads its kernel, then in a few short rounds by turns. But a card
 // that computes for long is held by its power, and a proposal that is faster for a millisecond may draw more
-// and be slower for a minute. So the fastest then meets the first proposal for long enough to be at the cap,
-// by turns, and takes its place only if it is clearly faster there too.
+// and be slower for a minute. So the fastest few then meet the first proposal for long enough to be at the
+// cap, by turns, and one takes its place only if it is clearly faster there.
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 
@@ -14,16 +14,18 @@
 namespace apus::ops::cuda {
 namespace {
 
-constexpr int kCandidates = 8;
+constexpr int kCandidates = 12;
 constexpr int kRounds = 3;
 /// Short products run several times between two events.
 constexpr float kRoundMs = 0.15F;
 constexpr int kMostRepeats = 12;
 /// After the first round: no more time for what is this much slower than the best.
 constexpr float kHopeless = 1.2F;
-/// What another proposal than the first must reach in short rounds, and then at the cap.
+/// What another proposal than the first must reach in short rounds, where one is tried at the cap; and there.
 constexpr float kPromising = 0.97F;
-constexpr float kClear = 0.98F;
+constexpr float kClear = 0.985F;
+/// Where several are tried at the cap: how far behind the best of the short rounds they may be.
+constexpr float kClose = 1.06F;
 constexpr float kTurnMs = 60.0F;
 constexpr int kTurns = 2;
 constexpr int64_t kMostScratchBytes = int64_t{256} << 20;
@@ -61,7 +63,7 @@ class Race final {
     for (size_t i = 0; i < plans.size(); ++i) candidates_[i].plan = plans[i];
   }
 
-  std::optional<GemmPlan> winner() {
+  std::optional<GemmPlan> winner(int finalists) {
     for (Candidate& candidate : candidates_) candidate.runs = problem_.launch(candidate.plan, stream_, d_);
     if (!candidates_[0].runs) return std::nullopt;
     const float once = round(1);
@@ -72,12 +74,10 @@ class Race final {
       if (repeats > 1) candidate.least = std::numeric_limits<float>::infinity();
     }
     candidates_[0].runs = true;
-    for (int i = 1; i < kRounds; ++i) round(repeats);
-    Candidate* best = &candidates_[0];
-    for (Candidate& candidate : candidates_)
-      if (candidate.least < kPromising * candidates_[0].least && candidate.least < best->least)
-        best = &candidate;
-    return best == &candidates_[0] || wins_at_the_cap(*best) ? best->plan : candidates_[0].plan;
+    float least = once;
+    for (int i = 1; i < kRounds; ++i) least = round(repeats);
+    const float limit = finalists > 1 ? kClose * least : kPromising * candidates_[0].least;
+    return fastest_at_the_cap(challengers(limit, finalists)).plan;
   }
 
  private:
@@ -110,13 +110,25 @@ class Race final {
     return candidate.end.since(candidate.begin) / static_cast<float>(repeats);
   }
 
-  bool wins_at_the_cap(Candidate& challenger) {
-    float first = 0.0F, other = 0.0F;
-    for (int i = 0; i < kTurns; ++i) {
-      first += turn(candidates_[0]);
-      other += turn(challenger);
-    }
-    return other < kClear * first;
+  /// The fastest that took at most `limit` in short rounds, without the first proposal.
+  std::vector<Candidate*> challengers(float limit, int most) {
+    std::vector<Candidate*> found;
+    for (size_t i = 1; i < candidates_.size(); ++i)
+      if (candidates_[i].runs && candidates_[i].least <= limit) found.push_back(&candidates_[i]);
+    std::sort(found.begin(), found.end(), [](const auto* a, const auto* b) { return a->least < b->least; });
+    found.resize(std::min(found.size(), static_cast<size_t>(most)));
+    return found;
+  }
+
+  /// The first proposal, unless another is clearly faster.
+  const Candidate& fastest_at_the_cap(std::vector<Candidate*> runners) {
+    if (runners.empty()) return candidates_[0];
+    runners.insert(runners.begin(), &candidates_[0]);
+    std::vector<float> times(runners.size());
+    for (int i = 0; i < kTurns; ++i)
+      for (size_t one = 0; one < runners.size(); ++one) times[one] += turn(*runners[one]);
+    const size_t best = static_cast<size_t>(std::min_element(times.begin(), times.end()) - times.begin());
+    return times[best] < kClear * times[0] ? *runners[best] : candidates_[0];
   }
 
   LtProblem& problem_;
@@ -132,7 +144,8 @@ at::Tensor like_result(const at::Tensor& d) {
 
 }  // namespace
 
-std::optional<GemmPlan> timed_plan(LtProblem& problem, const Gemm& product, cudaStream_t stream) {
+std::optional<GemmPlan> timed_plan(LtProblem& problem, const Gemm& product, cudaStream_t stream,
+                                   int finalists) {
   const bool repeatable = product.beta == 0.0 || product.c.defined();
   at::Tensor scratch;
   if (!repeatable) {
@@ -148,7 +161,7 @@ std::optional<GemmPlan> timed_plan(LtProblem& problem, const Gemm& product, cuda
   if (plans.empty()) return std::nullopt;
   std::optional<GemmPlan> best = plans[0];
   if (plans.size() > 1)
-    best = Race(problem, plans, stream, repeatable ? nullptr : scratch.mutable_data_ptr()).winner();
+    best = Race(problem, plans, stream, repeatable ? nullptr : scratch.mutable_data_ptr()).winner(finalists);
   if (best) best->is_settled = true;
   return best;
 }

@@ -93,6 +93,11 @@ GemmKey key_of(const Gemm& g) {
           0};
 }
 
+double operations_of(const Gemm& g) {
+  const auto inner = static_cast<double>(g.a.size(g.form == GemmForm::kTn ? 0 : 1));
+  return 2.0 * static_cast<double>(g.d.numel()) * inner;
+}
+
 LtProblem::LtProblem(const Gemm& product) : product_(product) {
   check(cublasLtMatmulDescInit(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "MatmulDescInit");
   set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, product.form == GemmForm::kNt ? CUBLAS_OP_T : CUBLAS_OP_N);

@@ -42,8 +42,13 @@ GemmKey key_of(const Gemm& product);
 int64_t row_stride(const at::Tensor& x);
 
 /// The fastest of cuBLASLt's proposals, the first among equals; absent where they cannot be timed now.
+/// `finalists`: how many beside the first run for long.
 /// Stream:      the current stream; the host waits for it. D holds anything afterwards if beta is 0 or C is
 ///              another tensor, and what it held otherwise.
-std::optional<GemmPlan> timed_plan(LtProblem& problem, const Gemm& product, cudaStream_t stream);
+std::optional<GemmPlan> timed_plan(LtProblem& problem, const Gemm& product, cudaStream_t stream,
+                                   int finalists);
+
+/// Floating-point operations of the product.
+double operations_of(const Gemm& product);
 
 }  // namespace apus::ops::cuda

@@ -1,6 +1,5 @@
 #include "apus/data/collator.h"
 
-#include <ATen/Context.h>
 
 #include <set>
 
@@ -151,21 +150,6 @@ TEST(Collator, SharedPromptsHoldTheTargetsOfWholeAnswers) {
   int64_t prompts = 0;
   for (const DpoRow& row : rows) prompts += static_cast<int64_t>(row.prompt_ids.size());
   EXPECT_EQ(shared.tokens_T.numel(), whole.tokens_T.numel() - prompts);
-}
-
-TEST(Collator, PinnedMemoryNeedsAGpuAndChangesNoValue) {
-  const std::vector<DpoRow> rows = make_pairs(3);
-  for (const BatchLayout layout : {BatchLayout::kPadded, BatchLayout::kPacked}) {
-    const Batch plain = collate_dpo(rows, Values{0, 1, 2}, {.layout = layout});
-    const Batch pinned = collate_dpo(rows, Values{0, 1, 2}, {.layout = layout, .pin = true});
-    const bool gpu = at::globalContext().hasCUDA();
-    EXPECT_FALSE(plain.tokens_T.is_pinned());
-    EXPECT_EQ(pinned.tokens_T.is_pinned(), gpu);
-    EXPECT_EQ(pinned.layout->positions_T.is_pinned(), gpu);
-    EXPECT_EQ(values_of(pinned.tokens_T), values_of(plain.tokens_T));
-    EXPECT_EQ(values_of(pinned.target_rows_M), values_of(plain.target_rows_M));
-    EXPECT_EQ(values_of(pinned.layout->positions_T), values_of(plain.layout->positions_T));
-  }
 }
 
 TEST(Collator, TheEmptyBatchStillHasSomethingToRun) {

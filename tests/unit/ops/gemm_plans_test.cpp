@@ -53,6 +53,17 @@ TEST(GemmPlans, TimingStaysSmallBesideComputing) {
   EXPECT_TRUE(plans.use(key_of(99)).wants_timing);
 }
 
+TEST(GemmPlans, BeginsAnewUnderOtherLimits) {
+  GemmPlans plans({.uses = 1});
+  plans.keep_timed(key_of(8), plan_of(1));
+  plans.restart({.uses = 1, .finalists = 0});
+  EXPECT_EQ(plans.size(), 0U);
+  EXPECT_EQ(plans.finalists(), 0);
+  EXPECT_FALSE(plans.use(key_of(8)).wants_timing) << "without finalists nothing is timed";
+  plans.restart({.uses = 1});
+  EXPECT_TRUE(plans.use(key_of(8)).wants_timing);
+}
+
 TEST(GemmPlans, ForgetsWhatWasUsedLongestAgo) {
   GemmPlans plans({.most_plans = 8});
   for (int64_t size = 0; size < 100; ++size) {
