@@ -83,16 +83,18 @@ std::map<std::string, at::Tensor> reduced(const ShardPolicy& policy, const DataP
 
 class ReduceInBfloat16 : public ::testing::TestWithParam<Transport> {
  protected:
-  /// Every policy of a world, and what it makes of the shares; rank 0's.
-  void expect_sums(int world, const Shares& shares,
+  /// Every policy of a world, and what it makes of each of some shares; rank 0's.
+  void expect_sums(int world, const std::vector<Shares>& turns,
                    const std::function<void(const ShardPolicy&, size_t leaf, const at::Tensor&)>& check) {
     for (const ShardPolicy& policy : policies_for(world)) {
       on_ranks(GetParam(), world, [&](std::shared_ptr<comm::Communicator> group) {
         const bool checks = group->rank() == 0;
         const comm::DeviceMesh mesh(std::move(group), policy.mesh());
-        const auto found = reduced(policy, DataParallel::of(mesh), shares);
-        for (size_t leaf = 0; checks && leaf < found.size(); ++leaf)
-          check(policy, leaf, found.at("w" + std::to_string(leaf)));
+        for (const Shares& shares : turns) {
+          const auto found = reduced(policy, DataParallel::of(mesh), shares);
+          for (size_t leaf = 0; checks && leaf < found.size(); ++leaf)
+            check(policy, leaf, found.at("w" + std::to_string(leaf)));
+        }
       });
     }
   }
@@ -101,7 +103,7 @@ class ReduceInBfloat16 : public ::testing::TestWithParam<Transport> {
 TEST_P(ReduceInBfloat16, AddsInRankOrderInFp32WhatEachRankHasRoundedOnce) {
   for (const int world : {2, 3, 4}) {
     const Shares shares = random_shares(world);
-    expect_sums(world, shares, [&](const ShardPolicy& policy, size_t leaf, const at::Tensor& found) {
+    expect_sums(world, {shares}, [&](const ShardPolicy& policy, size_t leaf, const at::Tensor& found) {
       const std::string what = policy.name + " on " + std::to_string(world) + " ranks";
       const auto [sum, magnitude] = exact_sums(shares, leaf);
       at::Tensor bound = magnitude * (kBf16 + 2 * world * kFp32);
@@ -125,13 +127,12 @@ TEST_P(ReduceInBfloat16, LosesNothingThatFp32HoldsInWhateverOrderRanksStand) {
     shares.push_back(std::move(own));
   }
   const double wanted = 64.0 + (1.0 + 3.0 + 4.0) / 128;
-  for (int turn = 0; turn < 2; ++turn) {
-    expect_sums(4, shares, [&](const ShardPolicy& policy, size_t, const at::Tensor& found) {
-      if (!policy.opt_shard) return;  // rounded for the journey to the other ranks
-      EXPECT_TRUE(found.eq(wanted).all().item<bool>()) << policy.name;
-    });
-    std::ranges::reverse(shares);
-  }
+  Shares reversed = shares;
+  std::ranges::reverse(reversed);
+  expect_sums(4, {shares, reversed}, [&](const ShardPolicy& policy, size_t, const at::Tensor& found) {
+    if (!policy.opt_shard) return;  // rounded for the journey to the other ranks
+    EXPECT_TRUE(found.eq(wanted).all().item<bool>()) << policy.name;
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, ReduceInBfloat16, ::testing::Values(Transport::kGloo, Transport::kNccl));
