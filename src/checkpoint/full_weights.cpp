@@ -46,9 +46,11 @@ int64_t saved_bytes(const std::vector<NamedParameter>& parameters, const FullWei
   return bytes;
 }
 
-at::Tensor gathered(comm::Communicator& shard, int64_t elements, const at::Tensor& own) {
-  const at::Tensor full = at::empty({elements}, own.options());
-  if (elements > 0) shard.all_gather(full, own)->wait();
+/// All ranks' ranges on the device where the engine computes, wherever the own one lies.
+at::Tensor gathered(comm::Communicator& shard, int64_t elements, const at::Tensor& own, at::Device device) {
+  const at::Tensor near = own.to(device);
+  const at::Tensor full = at::empty({elements}, near.options());
+  if (elements > 0) shard.all_gather(full, near)->wait();
   return full;
 }
 
@@ -57,8 +59,8 @@ at::Tensor flat_values(const ParamGroup& group, comm::Communicator& shard, at::S
   const bool as_they_are = group.dtype() == dtype;
   if (as_they_are && !group.buffer()) return group.flat_params();
   if (!group.options().shard_optimizer) return group.masters();
-  return gathered(shard, group.layout().padded_elements(),
-                  as_they_are ? group.own_params() : group.masters());
+  return gathered(shard, group.layout().padded_elements(), as_they_are ? group.own_params() : group.masters(),
+                  group.device());
 }
 
 std::vector<NamedParameter> listed(const std::vector<memory::GroupParameter>& parameters) {
@@ -82,7 +84,8 @@ Piece trainable_piece(const ParamGroup& group, comm::Communicator& shard, at::Sc
 
 Piece frozen_piece(FrozenGroup& group, comm::Communicator& shard) {
   return {listed(group.parameters()), [&group, &shard] {
-            const at::Tensor bytes = gathered(shard, group.buffer().bytes(), group.buffer().shard());
+            const at::Tensor bytes =
+                gathered(shard, group.buffer().bytes(), group.buffer().shard(), group.buffer().device());
             std::vector<NamedParameter> values = listed(group.parameters());
             for (size_t i = 0; i < values.size(); ++i) {
               at::Tensor& tensor = values[i].tensor;
@@ -177,7 +180,8 @@ class WeightFiles {
         copy_companion(file, folder_);
     }
     nlohmann::ordered_json config = nlohmann::ordered_json::parse(options_.config_json);
-    const std::string dtype = options_.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+    const char* const narrow = options_.dtype == at::kHalf ? "float16" : "bfloat16";
+    const std::string dtype = options_.dtype == at::kFloat ? "float32" : narrow;
     config[config.contains("dtype") ? "dtype" : "torch_dtype"] = dtype;
     write_file_atomic(folder_ / "config.json", dump_json(config, {.indent = 2}) + "\n");
   }

@@ -127,7 +127,11 @@ void GradReducer::wait_oldest() {
   Running entry = std::move(running_.front());
   running_.pop_front();
   if (entry.work) waited_.wait(*entry.work);
-  if (!entry.gather) return entry.finish();
+  if (!entry.gather) {
+    entry.finish();
+    if (place_ == MicroBatchPlace::kLast && !adds_up_at_end()) tell_reduced(*entry.group);
+    return;
+  }
   entry.work = std::exchange(entry.gather, nullptr)();
   entry.is_gather = true;
   running_.push_back(std::move(entry));
@@ -156,9 +160,18 @@ void GradReducer::finish_micro_batch() {
 /// Replicas add what they hold in fp32, whatever they hold it in.
 void GradReducer::sum_over_replicas(memory::ParamGroup& group) {
   const at::Tensor held = group.accumulated();
-  const at::Tensor sum = held.to(at::kFloat);
+  const at::Tensor sum = held.to(group.device(), at::kFloat);
   waited_.wait(*ranks_.replicate->all_reduce(sum));
   if (!sum.is_same(held)) held.copy_(sum);
+}
+
+/// Whether a step's sum is complete only after finish_step.
+bool GradReducer::adds_up_at_end() const {
+  return options_.deterministic ? !policy_.opt_shard : ranks_.replicate != nullptr;
+}
+
+void GradReducer::tell_reduced(const memory::ParamGroup& group) {
+  if (options_.on_step_reduced) options_.on_step_reduced(group);
 }
 
 /// What happens once a step, when all of it has been added up.
@@ -171,6 +184,7 @@ void GradReducer::finish_step() {
         waited_.wait(*ranks_.shard->all_gather(full, shard));
       });
     }
+    if (adds_up_at_end()) tell_reduced(*group);
   }
 }
 

@@ -35,6 +35,18 @@ std::vector<optim::Segment> cut(const std::vector<optim::Segment>& segments, con
   return parts;
 }
 
+/// What no segment covers of so many elements.
+std::vector<ElementRange> gaps_between(const std::vector<optim::Segment>& segments, int64_t elements) {
+  std::vector<ElementRange> gaps;
+  int64_t end = 0;
+  for (const optim::Segment& segment : segments) {
+    if (segment.begin > end) gaps.push_back({end, segment.begin});
+    end = segment.end;
+  }
+  if (elements > end) gaps.push_back({end, elements});
+  return gaps;
+}
+
 at::Tensor room_of(const at::Tensor& bytes, int64_t elements, at::ScalarType dtype) {
   return bytes.slice(0, 0, elements * static_cast<int64_t>(c10::elementSize(dtype))).view(dtype);
 }
@@ -68,7 +80,9 @@ HostUpdate::Group HostUpdate::plan(HostGroup the) const {
   const int64_t elements = the.group->update_range().size();
   for (int64_t begin = 0; begin < elements; begin += options_.piece_elements) {
     const ElementRange range{begin, std::min(begin + options_.piece_elements, elements)};
-    result.pieces.push_back({range, optim::AdamwSegments(cut(the.segments, range), range.size(), at::kCPU)});
+    const std::vector<optim::Segment> segments = cut(the.segments, range);
+    result.pieces.push_back({range, optim::AdamwSegments(segments, range.size(), at::kCPU),
+                             gaps_between(segments, range.size())});
   }
   result.grad_U = adds_on_host(*the.group)
                       ? the.group->host_accumulator()
@@ -189,8 +203,10 @@ void HostUpdate::update_piece(Group& the, const Piece& piece, const optim::Adamw
   }
   optim::adamw_step(state, part(the.grad_U), copy, piece.segments, options, scaling);
   if (group.parameter_residency() == Residency::kHost) return;
-  uploads_.copy(part(group.own_params()), room ? copy : state.master_N);
-  if (room) room->left = uploads_.mark();
+  if (!room) return uploads_.copy(part(group.own_params()), state.master_N);
+  for (const ElementRange& gap : piece.gaps) copy.slice(0, gap.begin, gap.end).zero_();
+  uploads_.copy(part(group.own_params()), copy);
+  room->left = uploads_.mark();
 }
 
 void HostUpdate::end_step() {

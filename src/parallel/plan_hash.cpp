@@ -48,6 +48,10 @@ uint64_t plan_hash(const ModelUnits& model, const ShardedModelOptions& options) 
   const ShardPolicy& policy = options.policy;
   const auto& reshard = policy.reshard_after_forward;
   for (const ModelUnit& unit : model.units) add_unit(digest, unit);
+  const memory::StateResidency& lies = policy.residency;
+  for (const memory::Residency residency : {lies.optimizer, lies.gradients, lies.parameters}) {
+    digest.add(static_cast<uint64_t>(residency));
+  }
   for (const bool flag : {policy.param_shard, policy.grad_shard, policy.opt_shard, options.overlap_comm,
                           options.deterministic, policy.reduce == ReduceCadence::kStep}) {
     digest.add(flag ? 1 : 0);

@@ -38,8 +38,15 @@ void ShardPolicy::check(int shard_ranks, int replicas) const {
       ": reducing in every micro-batch is for sharded gradients; whole ones add up first and travel once");
   APUS_CHECK(replicate == replicas, ConfigError, "policy ", name, " keeps ", replicate,
              " copies of the shards, but the mesh has dp_replicate ", replicas, "; make the two equal");
-  APUS_CHECK(residency == memory::StateResidency{}, NotSupported, "policy ", name,
-             ": states on the host are not supported yet");
+  const bool optimizer_on_host = residency.optimizer == memory::Residency::kHost;
+  APUS_CHECK(
+      residency.gradients == memory::Residency::kDevice || (grad_shard && optimizer_on_host), ConfigError,
+      "policy ", name,
+      ": gradients on the host need sharded gradients and the optimizer on the host, which reads them; ",
+      grad_shard ? "offload the optimizer too" : "use zero2, zero3 or fsdp");
+  APUS_CHECK(residency.parameters == memory::Residency::kDevice || param_shard, ConfigError, "policy ", name,
+             ": parameters on the host need sharded parameters, which are gathered while a unit runs; use "
+             "zero3 or fsdp, or leave them on the device");
   const int backward = backward_ranks(shard_ranks);
   APUS_CHECK(backward >= 1 && backward <= shard_ranks && shard_ranks % backward == 0, ConfigError, "policy ",
              name, ": parameters are to be kept by ", backward,

@@ -75,10 +75,12 @@ ShardedUnits::ShardedUnits(ModelUnits model, const DataParallel& ranks, const Sh
   list_groups();
   build_frozen(frozen);
   if (trainable == Placement::kSharded) part_reductions();
-  reducer_ = std::make_unique<GradReducer>(pointers(groups_), options_.policy, ranks_,
-                                           GradReducerOptions{.reduce_dtype = options_.reduce_dtype,
-                                                              .overlap = options_.overlap_comm,
-                                                              .deterministic = options_.deterministic});
+  reducer_ = std::make_unique<GradReducer>(
+      pointers(groups_), options_.policy, ranks_,
+      GradReducerOptions{.reduce_dtype = options_.reduce_dtype,
+                         .overlap = options_.overlap_comm,
+                         .deterministic = options_.deterministic,
+                         .on_step_reduced = [this](const auto& group) { update_->step_reduced(group); }});
   if (trainable == Placement::kSharded || frozen == Placement::kSharded) build_gatherer();
   // The head's input and that of the unit before it are needed as soon as backward begins.
   const BlockRunnerOptions kept{.activations = options_.activations,
@@ -118,7 +120,9 @@ void ShardedUnits::build_groups(Placement placement) {
                                     .compute_dtype = options_.compute_dtype,
                                     .grad_dtype = options_.grad_accum_dtype,
                                     .states = options_.optimizer_states,
-                                    .device = options_.device};
+                                    .device = options_.device,
+                                    .residency = options_.policy.residency,
+                                    .host_adder = host_adder(groups_.size())};
     if (sharded)
       group.name = detail::concat("group", groups_.size(), " (", model_.units[parameters[0].unit].name, ")");
     if (options_.initial_values == InitialValues::kRankZero) {
@@ -128,6 +132,14 @@ void ShardedUnits::build_groups(Placement placement) {
     }
     groups_.push_back(std::make_unique<memory::ParamGroup>(std::move(parameters), group));
   }
+}
+
+/// Adds a group's gradients beside this thread where they lie on the host.
+memory::HostAdder ShardedUnits::host_adder(size_t group) {
+  if (options_.policy.residency.gradients == memory::Residency::kDevice) return {};
+  return {.add = [this, group](const at::Tensor&, const at::Tensor& addend,
+                               memory::SumStart start) { update_->host()->add(group, addend, start); },
+          .wait = [this, group] { update_->host()->wait_added(group); }};
 }
 
 void ShardedUnits::build_frozen(Placement placement) {
@@ -143,7 +155,8 @@ void ShardedUnits::build_frozen(Placement placement) {
         memory::FrozenGroupOptions{.name = detail::concat("frozen ", model_.units[index].name),
                                    .place = {ranks_.shard->rank(), ranks_.shard->size()},
                                    .compute_dtype = options_.frozen_dtype,
-                                   .device = options_.device}));
+                                   .device = options_.device,
+                                   .residency = options_.policy.residency.parameters}));
     frozen_unit_.push_back(index);
   }
 }
@@ -158,15 +171,19 @@ void ShardedUnits::part_reductions() {
 
 void ShardedUnits::build_gatherer() {
   std::vector<GatherUnit> plan(units_.size());
-  std::unordered_map<const void*, size_t> owner;  // of each sharded parameter
+  std::vector<std::vector<size_t>> sharded(units_.size());  // groups whose own ranges a unit's gather reads
+  std::unordered_map<const void*, size_t> owner;            // of each sharded parameter
   const auto own = [&](size_t unit, memory::ShardedBuffer* buffer,
                        const std::vector<memory::GroupParameter>& all) {
     plan[unit].buffers.push_back(buffer);
     for (const auto& parameter : all) owner[parameter.tensor.unsafeGetTensorImpl()] = unit;
   };
-  for (const auto& group : groups_) {
-    if (group->buffer())
-      own(static_cast<size_t>(group->parameters()[0].unit), group->buffer(), group->parameters());
+  for (size_t index = 0; index < groups_.size(); ++index) {
+    const auto& group = groups_[index];
+    if (!group->buffer()) continue;
+    const auto unit = static_cast<size_t>(group->parameters()[0].unit);
+    own(unit, group->buffer(), group->parameters());
+    sharded[unit].push_back(index);
   }
   for (size_t index = 0; index < frozen_.size(); ++index) {
     own(frozen_unit_[index], &frozen_[index]->buffer(), frozen_[index]->parameters());
@@ -185,7 +202,10 @@ void ShardedUnits::build_gatherer() {
       std::move(plan), *ranks_.shard,
       GathererOptions{.backward_ranks = options_.policy.backward_ranks(ranks_.shard->size()),
                       .prefetch = options_.overlap_comm,
-                      .poison = options_.poison_released});
+                      .poison = options_.poison_released,
+                      .before_gather = [this, sharded = std::move(sharded)](size_t unit) {
+                        for (const size_t group : sharded[unit]) update_->wait_gather(group);
+                      }});
 }
 
 /// Which groups hold the parameters of each unit.
@@ -227,7 +247,7 @@ at::Tensor ShardedUnits::update_async(const UpdateOptions& options) {
   finish_update();
   const StepScalars scalars = update_->measure(options);
   // On a GPU nobody knows yet: what follows is guarded there, and every rank makes the same calls.
-  const bool skipped = scalars.norm.is_cpu() && scalars.found_inf.item<float>() != 0.0f;
+  const bool skipped = scalars.found_inf.is_cpu() && scalars.found_inf.item<float>() != 0.0f;
   if (!skipped) {
     ++updates_;
     if (gatherer_) gatherer_->reset();
@@ -235,6 +255,7 @@ at::Tensor ShardedUnits::update_async(const UpdateOptions& options) {
     update_->start_gathers();
     if (!options_.overlap_comm) finish_update();
   }
+  update_->end_step();
   for (const auto& group : groups_) group->reset_grads();
   return scalars.norm;
 }
@@ -247,7 +268,7 @@ double ShardedUnits::update(const UpdateOptions& options) {
 }
 
 int64_t ShardedUnits::settle_updates() {
-  if (update_->on_gpu()) updates_ = update_->updates_on_device();
+  if (update_->counts_on_device()) updates_ = update_->updates_on_device();
   return updates_;
 }
 
@@ -267,6 +288,15 @@ int64_t ShardedUnits::trainable_elements() const {
   return sum;
 }
 
+/// All ranks' ranges, on the engine's device wherever the own one lies.
+at::Tensor ShardedUnits::gathered(int64_t elements, const at::Tensor& own) {
+  const at::Device device = groups_.empty() ? options_.device.value_or(own.device()) : groups_[0]->device();
+  const at::Tensor near = own.to(device);
+  const at::Tensor full = at::empty({elements}, near.options());
+  if (elements > 0) waited_.wait(*ranks_.shard->all_gather(full, near));
+  return full;
+}
+
 std::vector<nn::NamedParameter> ShardedUnits::gather_masters() {
   at::NoGradGuard no_grad;
   finish_update();
@@ -276,10 +306,9 @@ std::vector<nn::NamedParameter> ShardedUnits::gather_masters() {
     if (!group->buffer() && !group->has_masters()) {
       full = group->flat_params();
     } else if (group->options().shard_optimizer) {
-      full = at::empty({group->layout().padded_elements()}, group->masters().options());
-      if (full.numel() > 0) waited_.wait(*ranks_.shard->all_gather(full, group->masters()));
+      full = gathered(group->layout().padded_elements(), group->masters());
     } else {
-      full = group->masters();
+      full = group->masters().to(group->device());
     }
     for (size_t index = 0; index < group->parameters().size(); ++index) {
       const memory::GroupParameter& parameter = group->parameters()[index];
@@ -297,8 +326,7 @@ std::vector<nn::NamedParameter> ShardedUnits::gather_all() {
   std::set<const void*> done;
   for (const auto& group : frozen_) {
     memory::ShardedBuffer& buffer = group->buffer();
-    const at::Tensor bytes = at::empty({buffer.bytes()}, buffer.shard().options());
-    if (buffer.bytes() > 0) waited_.wait(*ranks_.shard->all_gather(bytes, buffer.shard()));
+    const at::Tensor bytes = gathered(buffer.bytes(), buffer.shard());
     for (size_t index = 0; index < group->parameters().size(); ++index) {
       const memory::GroupParameter& parameter = group->parameters()[index];
       done.insert(parameter.tensor.unsafeGetTensorImpl());
@@ -342,14 +370,16 @@ std::vector<GroupState> ShardedUnits::optimizer_states() {
 void ShardedUnits::load_finished(int64_t updates) {
   at::NoGradGuard no_grad;
   updates_ = updates;
-  if (update_->on_gpu()) update_->set_updates_on_device(updates);
+  if (update_->counts_on_device()) update_->set_updates_on_device(updates);
   finish_update();
   if (gatherer_) gatherer_->reset();
   for (const auto& group : groups_) {
     const memory::ElementRange owned = group->owned_range();
     if (!group->options().shard_optimizer && group->layout().padded_elements() > 0) {
       for (const at::Tensor& states : {group->masters(), group->exp_avg(), group->exp_avg_sq()}) {
-        waited_.wait(*ranks_.shard->all_gather(states, states.slice(0, owned.begin, owned.end)));
+        const at::Tensor all = states.to(group->device());
+        waited_.wait(*ranks_.shard->all_gather(all, all.slice(0, owned.begin, owned.end)));
+        if (!all.is_same(states)) states.copy_(all);
       }
     }
     group->publish_masters();

@@ -32,13 +32,29 @@ ParameterSettings settings_of(const memory::GroupParameter& parameter, const Sha
 
 StepUpdate::StepUpdate(std::vector<memory::ParamGroup*> groups, const DataParallel& ranks,
                        const ShardedModelOptions& options)
-    : ranks_(ranks), deterministic_(options.deterministic) {
+    : ranks_(ranks),
+      device_(groups.empty() ? at::Device(at::kCPU) : groups.front()->device()),
+      deterministic_(options.deterministic) {
   for (memory::ParamGroup* group : groups) plan_group(*group, options);
   std::stable_sort(sections_.begin(), sections_.end(), [](const Section& a, const Section& b) {
     return std::make_tuple(-a.unit, a.dtype) < std::make_tuple(-b.unit, b.dtype);
   });
-  const at::Device device = groups.empty() ? at::Device(at::kCPU) : groups.front()->own_params().device();
-  if (!device.is_cpu()) steps_made_ = at::zeros({1}, at::TensorOptions().dtype(at::kLong).device(device));
+  if (!device_.is_cpu()) steps_made_ = at::zeros({1}, at::TensorOptions().dtype(at::kLong).device(device_));
+  gathers_.resize(plans_.size());
+  if (options.policy.residency.optimizer == memory::Residency::kHost && !plans_.empty()) plan_host(options);
+}
+
+void StepUpdate::plan_host(const ShardedModelOptions& options) {
+  std::vector<HostGroup> groups;
+  for (const GroupPlan& plan : plans_) groups.push_back({plan.group, plan.segments.list(), plan.runs});
+  // One rank's gradients arrive in the dtype that they add up in, sums of several in up to four bytes.
+  const bool alone = ranks_.dp->size() == 1;
+  const auto element = static_cast<int64_t>(c10::elementSize(alone ? options.grad_accum_dtype : at::kFloat));
+  host_ = std::make_unique<HostUpdate>(
+      std::move(groups),
+      HostUpdateOptions{
+          .device = device_, .piece_elements = options.host_piece_elements, .addend_bytes = element});
+  gather_stream_ = std::make_unique<memory::CopyStream>(device_);
 }
 
 void StepUpdate::plan_group(memory::ParamGroup& group, const ShardedModelOptions& options) {
@@ -63,13 +79,13 @@ void StepUpdate::plan_group(memory::ParamGroup& group, const ShardedModelOptions
     if (settings.norm_weight == 1.0 || counted.size() == 0) continue;
     runs.push_back({counted.begin - owned.begin, counted.end - owned.begin, settings.norm_weight});
   }
-  const at::Device device = group.own_params().device();
+  const at::Device states = group.masters().device();
   GroupPlan plan{.group = &group,
-                 .segments = optim::AdamwSegments(std::move(segments), updated.size(), device),
+                 .segments = optim::AdamwSegments(std::move(segments), updated.size(), states),
                  .runs = std::move(runs),
                  .runs_on_device = {},
                  .first_sum = sums_};
-  if (!device.is_cpu()) plan.runs_on_device = cuda::upload_runs(plan.runs, device);
+  if (!device_.is_cpu()) plan.runs_on_device = cuda::upload_runs(plan.runs, device_);
   sums_ += group.layout().shard_elements() / kBlock;
   plans_.push_back(std::move(plan));
 }
@@ -88,8 +104,29 @@ void StepUpdate::plan_sections(memory::ParamGroup& group) {
   }
 }
 
-std::vector<double> StepUpdate::owned_block_sums(const GroupPlan& plan) const {
+bool StepUpdate::measures_on_host() const {
+  return device_.is_cpu() || plans_.front().group->options().residency.gradients == memory::Residency::kHost;
+}
+
+std::vector<double> StepUpdate::owned_block_sums(const GroupPlan& plan) {
+  if (plan.group->options().residency.gradients == memory::Residency::kHost && host_)
+    return host_->block_sums(static_cast<size_t>(&plan - plans_.data()));
   return block_sums_of_squares(plan.group->owned_grad(), plan.runs);
+}
+
+/// Numbers that lie on the host, summed wherever the ranks talk.
+void StepUpdate::sum_over(comm::Communicator& ranks, const at::Tensor& numbers) {
+  const at::Tensor near = numbers.to(device_);
+  waited_.wait(*ranks.all_reduce(near));
+  if (!near.is_same(numbers)) numbers.copy_(near);
+}
+
+/// The same for a gather.
+at::Tensor StepUpdate::gathered_sums(const at::Tensor& own) {
+  const at::Tensor near = own.to(device_);
+  const at::Tensor all = at::empty({ranks_.shard->size() * sums_}, near.options());
+  waited_.wait(*ranks_.shard->all_gather(all, near));
+  return all.to(at::kCPU);
 }
 
 double StepUpdate::sum_over_ranks() {
@@ -99,7 +136,7 @@ double StepUpdate::sum_over_ranks() {
     sum = std::accumulate(sums.begin(), sums.end(), sum);
   }
   const at::Tensor total = at::full({1}, sum, at::kDouble);
-  waited_.wait(*ranks_.shard->all_reduce(total));
+  sum_over(*ranks_.shard, total);
   return *total.const_data_ptr<double>();
 }
 
@@ -110,8 +147,7 @@ double StepUpdate::sum_in_order() {
     const std::vector<double> sums = owned_block_sums(plan);
     next = std::copy(sums.begin(), sums.end(), next);
   }
-  const at::Tensor all = at::empty({ranks_.shard->size() * sums_}, at::kDouble);
-  waited_.wait(*ranks_.shard->all_gather(all, own));
+  const at::Tensor all = gathered_sums(own);
   const double* values = all.const_data_ptr<double>();
   double sum = 0.0;
   for (const Section& section : sections_) {
@@ -127,8 +163,9 @@ double StepUpdate::sum_in_order() {
 /// Whether any rank was told to skip the step.
 bool StepUpdate::is_skipped_by(const at::Tensor& found_inf) {
   if (!found_inf.defined()) return false;
-  const at::Tensor flag = found_inf.reshape({1}).to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
-  waited_.wait(*ranks_.dp->all_reduce(flag));
+  const at::Tensor flag = found_inf.reshape({1}).to(at::kCPU, at::kDouble, /*non_blocking=*/false,
+                                                    /*copy=*/true);
+  sum_over(*ranks_.dp, flag);
   return *flag.const_data_ptr<double>() != 0.0;  // a NaN counts
 }
 
@@ -137,7 +174,7 @@ StepScalars StepUpdate::measure_on_host(const UpdateOptions& options) {
   const bool skipped = is_skipped_by(options.found_inf) || !std::isfinite(norm);
   const bool clips = options.max_grad_norm > 0 && norm + 1e-6 > options.max_grad_norm;
   const double clip = clips ? options.max_grad_norm / (norm + 1e-6) : 1.0;
-  return {.norm = at::full({1}, norm, at::kDouble),
+  return {.norm = at::full({1}, norm, at::kDouble).to(device_),
           .clip_factor = at::full({1}, clip / options.loss_scale, at::kFloat),
           .found_inf = at::full({1}, skipped ? 1.0 : 0.0, at::kFloat),
           .step = {}};
@@ -192,7 +229,13 @@ StepScalars StepUpdate::measure_on_device(const UpdateOptions& options) {
 }
 
 StepScalars StepUpdate::measure(const UpdateOptions& options) {
-  return on_gpu() ? measure_on_device(options) : measure_on_host(options);
+  if (measures_on_host()) return measure_on_host(options);
+  StepScalars scalars = measure_on_device(options);
+  if (!host_) return scalars;
+  scalars.clip_factor = scalars.clip_factor.cpu();
+  scalars.found_inf = scalars.found_inf.cpu();
+  scalars.step.reset();
+  return scalars;
 }
 
 int64_t StepUpdate::updates_on_device() const {
@@ -204,42 +247,79 @@ void StepUpdate::set_updates_on_device(int64_t updates) {
 }
 
 void StepUpdate::apply(const UpdateOptions& options, const StepScalars& scalars, int64_t step) {
-  for (const GroupPlan& plan : plans_) update_group(plan, options, scalars, step);
-}
-
-void StepUpdate::update_group(const GroupPlan& plan, const UpdateOptions& options, const StepScalars& scalars,
-                              int64_t step) {
-  memory::ParamGroup& group = *plan.group;
-  const optim::AdamwState state{group.masters(), group.exp_avg(), group.exp_avg_sq()};
-  const at::Tensor copy = group.has_masters() ? group.own_params() : at::Tensor();
   const optim::AdamwOptions adamw{.lr = options.lr,
                                   .beta1 = options.beta1,
                                   .beta2 = options.beta2,
                                   .epsilon = options.epsilon,
                                   .decay = options.weight_decay,
                                   .step = step};
-  optim::adamw_step(
-      state, group.reduced_grad(), copy, plan.segments, adamw,
-      {.clip_factor = scalars.clip_factor, .found_inf = scalars.found_inf, .step = scalars.step});
+  const optim::GradScaling scaling{
+      .clip_factor = scalars.clip_factor, .found_inf = scalars.found_inf, .step = scalars.step};
+  if (host_) {
+    host_->start(adamw, scaling);
+    next_finish_ = plans_.size();
+    return;
+  }
+  for (const GroupPlan& plan : plans_) update_group(plan, adamw, scaling);
+}
+
+void StepUpdate::update_group(const GroupPlan& plan, const optim::AdamwOptions& options,
+                              const optim::GradScaling& scaling) {
+  memory::ParamGroup& group = *plan.group;
+  const optim::AdamwState state{group.masters(), group.exp_avg(), group.exp_avg_sq()};
+  // Parameters on the host are rounded behind the update, and not by it.
+  const bool near = group.parameter_residency() == memory::Residency::kDevice;
+  const at::Tensor copy = group.has_masters() && near ? group.own_params() : at::Tensor();
+  optim::adamw_step(state, group.reduced_grad(), copy, plan.segments, options, scaling);
+  if (!near) group.publish_masters();
+}
+
+void StepUpdate::step_reduced(const memory::ParamGroup& group) {
+  if (!host_) return;
+  const auto found = std::ranges::find(plans_, &group, &GroupPlan::group);
+  const auto index = static_cast<size_t>(found - plans_.begin());
+  if (group.options().residency.gradients == memory::Residency::kHost) {
+    host_->measure(index);
+  } else {
+    host_->fetch(index);
+  }
+}
+
+void StepUpdate::end_step() {
+  if (host_) host_->end_step();
 }
 
 void StepUpdate::start_gathers() {
-  gathers_.resize(plans_.size());
-  for (size_t index = plans_.size(); index-- > 0;) {  // groups stand last unit first
-    const memory::ParamGroup& group = *plans_[index].group;
-    if (group.buffer() || !group.options().shard_optimizer || group.layout().padded_elements() == 0) continue;
-    gathers_[index] = ranks_.shard->all_gather(group.flat_params(), group.own_params());
+  if (next_finish_ > 0) return gather_stream_->follow_current();  // each starts when its group is updated
+  for (size_t index = plans_.size(); index-- > 0;) start_gather(index);  // groups stand last unit first
+}
+
+void StepUpdate::start_gather(size_t index) {
+  const memory::ParamGroup& group = *plans_[index].group;
+  if (group.buffer() || !group.options().shard_optimizer || group.layout().padded_elements() == 0) return;
+  gathers_[index] = ranks_.shard->all_gather(group.flat_params(), group.own_params());
+}
+
+/// Waits for the updates on the host in their order up to this group's, and starts the gathers behind them.
+void StepUpdate::finish_to(size_t group) {
+  while (next_finish_ > group) {
+    const memory::CopyMark published = host_->finish(next_finish_ - 1);
+    --next_finish_;
+    gather_stream_->follow(published);
+    gather_stream_->run([this] { start_gather(next_finish_); });
+    gather_stream_->mark().wait_on_current();
   }
 }
 
 void StepUpdate::wait_gather(size_t group) {
+  if (host_) finish_to(group);
   if (group >= gathers_.size() || !gathers_[group]) return;
   waited_.wait(*gathers_[group]);
   gathers_[group].reset();
 }
 
 void StepUpdate::wait_gathers() {
-  for (size_t index = gathers_.size(); index-- > 0;) wait_gather(index);
+  for (size_t index = plans_.size(); index-- > 0;) wait_gather(index);
 }
 
 }  // namespace apus::parallel

@@ -3,7 +3,7 @@
 namespace apus::train {
 
 at::Device device_of(parallel::ShardedModel& model) {
-  if (!model.groups().empty()) return model.groups().front()->own_params().device();
+  if (!model.groups().empty()) return model.groups().front()->device();
   const auto parameters = model.model().embed_parameters();  // of a reference, which trains nothing
   return parameters.empty() ? at::Device(at::kCPU) : parameters.front().tensor.device();
 }

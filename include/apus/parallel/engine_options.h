@@ -62,8 +62,8 @@ struct APUS_API ShardedModelOptions {
   int64_t bucket_elements = 200'000'000;
   /// Dtype of trainable parameters in a pass; absent = as they come. Masters keep the values that came.
   std::optional<at::ScalarType> compute_dtype;
-  /// Tokens whose logits exist at a time in the loss head; 0 = as many as ops::TokenLogProbsOptions takes (on a
-  /// GPU about 8k of a large vocabulary: its products run fastest so).
+  /// Tokens whose logits exist at a time in the loss head; 0 = as many as ops::TokenLogProbsOptions takes (on
+  /// a GPU about 8k of a large vocabulary: its products run fastest so).
   int64_t head_chunk_tokens = 1024;
   /// Dtype of frozen floating parameters; absent = as they come.
   std::optional<at::ScalarType> frozen_dtype;
@@ -71,6 +71,8 @@ struct APUS_API ShardedModelOptions {
   /// the CPU (mapped files) values are copied in pieces, and a gradient's place moves with its parameter.
   /// Frozen parameters that every rank holds whole are moved one by one where they are elsewhere.
   std::optional<at::Device> device;
+  /// Optimizer on the host: elements that are updated at a time, before their copy back starts. Speed only.
+  int64_t host_piece_elements = int64_t{8} << 20;
   /// Dtypes of masters and moments. kBf16: the parameters in a pass must be bf16, and are their own masters.
   memory::OptimizerStates optimizer_states = memory::OptimizerStates::kFp32;
   /// Of the random numbers that round bf16 states.

@@ -23,6 +23,8 @@ struct APUS_API GradReducerOptions {
   at::ScalarType reduce_dtype = at::kFloat;  ///< fp32 or bf16
   bool overlap = true;                       ///< false: each reduction is waited for where it starts
   bool deterministic = false;                ///< see ShardedModelOptions
+  /// Called when a group's gradient of the step is complete, in an order that is the same on all ranks.
+  std::function<void(const memory::ParamGroup&)> on_step_reduced = {};
 };
 
 /// Sums the groups' gradients over the data-parallel ranks as they complete, under a ShardPolicy.
@@ -83,6 +85,8 @@ class APUS_API GradReducer final {
   Running reduce_in_place(memory::ParamGroup& group, const at::Tensor& full);
   Running exchange_rounded(memory::ParamGroup& group, const at::Tensor& full);
   Running exchange_in_order(memory::ParamGroup& group, const at::Tensor& full);
+  bool adds_up_at_end() const;
+  void tell_reduced(const memory::ParamGroup& group);
   void finish_step();
   void sum_over_replicas(memory::ParamGroup& group);
   void wait_oldest();

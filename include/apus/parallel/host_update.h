@@ -29,7 +29,7 @@ struct APUS_API HostGroup {
 struct APUS_API HostUpdateOptions {
   at::Device device = at::kCPU;  ///< where the engine computes
   /// Elements that are updated before their copy back starts.
-  int64_t piece_elements = int64_t{32} << 20;
+  int64_t piece_elements = int64_t{8} << 20;
   /// Bytes of an element of what add() gets, at most.
   int64_t addend_bytes = 4;
   /// That share an update; 0 = at::get_num_threads().
@@ -80,6 +80,7 @@ class APUS_API HostUpdate final {
   struct Piece {
     memory::ElementRange range;  // of the group's update_range(), from its start
     optim::AdamwSegments segments;
+    std::vector<memory::ElementRange> gaps;  // between its segments: nobody writes them
   };
   struct Group {
     memory::ParamGroup* group = nullptr;

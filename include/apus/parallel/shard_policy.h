@@ -41,7 +41,8 @@ struct APUS_API ShardPolicy {
   std::variant<bool, int> reshard_after_forward = true;
   /// kStep keeps whole gradients in fp32 during the step, for 1/a of the traffic.
   ReduceCadence reduce = ReduceCadence::kStep;
-  /// What lies on the host between its uses (offload).
+  /// What lies on the host between its uses (offload; docs/design/offload.md). The same bits where the engine
+  /// computes on the CPU anyway.
   memory::StateResidency residency = {};
 
   /// Ranks that share a unit's parameters between forward and backward, in an axis of `shard_ranks`.

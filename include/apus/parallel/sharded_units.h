@@ -29,7 +29,8 @@ struct APUS_API GroupState {
   int64_t padded_elements = 0;
   /// The range that the tensors cover: this rank's shard.
   memory::ElementRange owned;
-  /// [owned.size()] on the engine's device; fp32, or bf16 under OptimizerStates::kBf16.
+  /// [owned.size()] on the engine's device, or the host with the optimizer there; fp32, or bf16 under
+  /// OptimizerStates::kBf16.
   at::Tensor master, exp_avg, exp_avg_sq;
 };
 
@@ -74,12 +75,14 @@ class APUS_API ShardedUnits final {
   /// is not finite changes nothing; the caller decides. Parameters that every rank holds whole and updates in
   /// part (Zero1, Zero2, adapters) are on their way when it returns: run() waits for those of its unit,
   /// everything here that reads them for all. Code that reads a leaf outside of a unit calls finish_update()
-  /// first.
+  /// first. With the optimizer on the host it returns when the norm is known and the updates are under way;
+  /// an error there comes out of a later call.
   double update(const UpdateOptions& options);
 
-  /// The same without a wait for a GPU: returns the norm, fp64 [1] on the engine's device. There, a norm that
-  /// is not finite (or UpdateOptions::found_inf) keeps every write from happening; updates() counts the step
-  /// all the same until settle_updates(), or update(), learns of it. On the CPU it is update().
+  /// The same without a wait for a GPU (but with the optimizer on the host, which must know the norm and
+  /// counts right): returns the norm, fp64 [1] on the engine's device. There, a norm that is not finite (or
+  /// UpdateOptions::found_inf) keeps every write from happening; updates() counts the step all the same until
+  /// settle_updates(), or update(), learns of it. On the CPU it is update().
   at::Tensor update_async(const UpdateOptions& options);
 
   /// After update_async: corrects updates() by what was skipped on the device. The host waits for it.
@@ -123,6 +126,8 @@ class APUS_API ShardedUnits final {
   void build_frozen(Placement placement);
   void part_reductions();
   void build_gatherer();
+  memory::HostAdder host_adder(size_t group);
+  at::Tensor gathered(int64_t elements, const at::Tensor& own);
   void list_groups();
   Placement trainable_placement() const;
   Placement frozen_placement() const;

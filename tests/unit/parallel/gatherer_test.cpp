@@ -19,11 +19,12 @@ using memory::ShardState;
 /// too.
 class GathererTest : public ::testing::Test {
  protected:
-  explicit GathererTest(GathererOptions options = {.poison = true}) {
+  explicit GathererTest(GathererOptions options = {.poison = true},
+                        memory::Residency residency = memory::Residency::kDevice) {
     std::vector<GatherUnit> plan;
     for (int unit = 0; unit < 6; ++unit) {
       buffers_.push_back(
-          std::make_unique<memory::ShardedBuffer>("unit", 16, memory::ShardPlace{0, 2}, at::kCPU));
+          std::make_unique<memory::ShardedBuffer>("unit", 16, memory::ShardPlace{0, 2}, at::kCPU, residency));
       plan.push_back({.buffers = {buffers_.back().get()}, .own_slot = unit == 0 || unit == 5});
     }
     plan[5].also_reads = {0};
@@ -137,6 +138,44 @@ class EagerGatherer : public GathererTest {
 TEST_F(EagerGatherer, GathersWhatIsRunAlone) {
   const auto hold = gatherer_->forward(1);
   EXPECT_EQ(states(), "SRSSSS");
+}
+
+/// The own ranges lie on the host.
+class HostGatherer : public GathererTest {
+ protected:
+  HostGatherer()
+      : GathererTest({.poison = true, .before_gather = [this](size_t unit) { before_.push_back(unit); }},
+                     memory::Residency::kHost) {}
+  std::vector<size_t> before_;
+};
+
+TEST_F(HostGatherer, CopiesTheOwnRangeIntoItsPlaceAndGathersFromThere) {
+  buffers_[1]->shard().fill_(7);
+  buffers_[2]->shard().fill_(9);
+  auto hold = gatherer_->forward(1);
+  EXPECT_EQ(gathers(), 2) << "the next unit's too";
+  EXPECT_EQ(buffers_[1]->view(0, {8}, at::kByte).min().item<int>(), 7);
+  hold.end();
+  hold = gatherer_->forward(2);
+  EXPECT_EQ(buffers_[2]->view(0, {8}, at::kByte).max().item<int>(), 9);
+}
+
+TEST_F(HostGatherer, SaysWhichUnitsItIsAboutToRead) {
+  gatherer_->forward(1).end();
+  EXPECT_EQ(before_, (std::vector<size_t>{1, 2}));
+  gatherer_->forward(2).end();
+  EXPECT_EQ(before_, (std::vector<size_t>{1, 2, 3})) << "unit 2 was under way";
+}
+
+TEST(Gatherer, OneRankAloneCopiesAndGathersNothing) {
+  const auto log = comm::CommLog::create();
+  const auto alone = comm::make_recorded_communicator(comm::make_fake_communicator({}), log);
+  memory::ShardedBuffer buffer("unit", 16, {0, 1}, at::kCPU, memory::Residency::kHost);
+  buffer.shard().fill_(5);
+  Gatherer gatherer({{.buffers = {&buffer}}}, *alone, {});
+  const auto hold = gatherer.forward(0);
+  EXPECT_EQ(buffer.view(0, {16}, at::kByte).min().item<int>(), 5);
+  EXPECT_TRUE(log->records().empty());
 }
 
 TEST(Gatherer, ASecondaryPartMustDivideTheAxis) {

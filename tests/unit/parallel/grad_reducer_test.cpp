@@ -57,6 +57,22 @@ TEST_F(GradReducerTest, DdpAndZero1SendOnceAStep) {
   }
 }
 
+TEST_F(GradReducerTest, TellsOnceAStepThatAGroupIsReduced) {
+  for (const bool deterministic : {false, true}) {
+    for (const ShardPolicy& policy : {ShardPolicy(Ddp()), ShardPolicy(Zero2())}) {
+      int told = 0;
+      build(policy, {.deterministic = deterministic, .on_step_reduced = [&](const memory::ParamGroup& group) {
+                       ++told;
+                       EXPECT_EQ(group.reduced_grad().sum().item<double>(), 15.0) << policy.name;
+                     }});
+      micro_batch(1.0, MicroBatchPlace::kNotLast);
+      EXPECT_EQ(told, 0);
+      micro_batch(2.0, MicroBatchPlace::kLast);
+      EXPECT_EQ(told, 1) << policy.name;
+    }
+  }
+}
+
 TEST_F(GradReducerTest, Zero2SendsEveryMicroBatchOrOnceIfToldTo) {
   build(Zero2());
   micro_batch(1.0, MicroBatchPlace::kNotLast);

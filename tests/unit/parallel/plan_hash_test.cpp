@@ -26,6 +26,9 @@ TEST(PlanHash, ChangesWithNamesShapesTrainabilityAndOptions) {
   frozen.units[0].parameters[0].tensor.set_requires_grad(false);
   EXPECT_NE(plan_hash(frozen, {}), base);
   EXPECT_NE(plan_hash(model("a", 4), {.policy = Zero3()}), base);
+  ShardPolicy offloads = Zero3();
+  offloads.residency.parameters = memory::Residency::kHost;
+  EXPECT_NE(plan_hash(model("a", 4), {.policy = offloads}), plan_hash(model("a", 4), {.policy = Zero3()}));
   EXPECT_NE(plan_hash(model("a", 4), {.bucket_elements = 7}), base);
   EXPECT_NE(plan_hash(model("a", 4), {.deterministic = true}), base);
   EXPECT_NE(plan_hash(model("a", 4), {.policy = Fsdp({.reshard_after_forward = false})}),

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "apus/base/error.h"
 
 namespace apus::parallel {
@@ -46,6 +48,32 @@ TEST(ShardPolicy, ContradictionsAreRefused) {
   EXPECT_THROW(Fsdp({.sharding = FsdpSharding::kShardGradOp, .reshard_after_forward = 2}), ConfigError);
   EXPECT_THROW(Zero3(0), ConfigError);
   EXPECT_THROW(HybridFsdp({.replicate = 0}), ConfigError);
+}
+
+std::string refusal_of(ShardPolicy policy, const memory::StateResidency& residency) {
+  policy.residency = residency;
+  try {
+    policy.check(2, 1);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ShardPolicy, WhatCannotLieOnTheHostIsRefusedWithARemedy) {
+  constexpr auto kHost = memory::Residency::kHost, kDevice = memory::Residency::kDevice;
+  for (const ShardPolicy& policy : {ShardPolicy(Ddp()), ShardPolicy(Zero1()), ShardPolicy(Zero3())}) {
+    EXPECT_EQ(refusal_of(policy, {.optimizer = kHost}), "") << policy.name;
+  }
+  EXPECT_EQ(refusal_of(Zero2(), {kHost, kHost, kDevice}), "");
+  EXPECT_EQ(refusal_of(Zero3(), {kHost, kHost, kHost}), "");
+  EXPECT_EQ(refusal_of(Zero3(), {.parameters = kHost}), "");
+  const auto says = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  says(refusal_of(Zero2(), {.gradients = kHost}), "offload the optimizer too");
+  says(refusal_of(Zero1(), {kHost, kHost, kDevice}), "use zero2, zero3 or fsdp");
+  says(refusal_of(Zero2(), {kHost, kDevice, kHost}), "use zero3 or fsdp");
 }
 
 }  // namespace

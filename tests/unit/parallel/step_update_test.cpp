@@ -19,7 +19,7 @@ class StepUpdateTest : public ::testing::Test {
   std::unique_ptr<StepUpdate> make(const ShardedModelOptions& options) {
     group_ = std::make_unique<memory::ParamGroup>(
         std::vector<memory::GroupParameter>{{"w", leaf({2, 3}), 0}, {"b.bias", leaf({4}), 0}},
-        memory::ParamGroupOptions{});
+        memory::ParamGroupOptions{.residency = options.policy.residency});
     group_->add_grad(0, at::full({2, 3}, 1.0));
     group_->add_grad(1, at::full({4}, 2.0));
     group_->begin_reduce();
@@ -97,6 +97,30 @@ TEST_F(StepUpdateTest, AFlagOrANormThatIsNotFiniteSkipsTheStep) {
   EXPECT_EQ(update->measure({.found_inf = at::full({1}, std::nan(""))}).found_inf.item<float>(), 1.0f);
   group_->reduced_grad().fill_(std::nan(""));
   EXPECT_EQ(update->measure({}).found_inf.item<float>(), 1.0f);
+}
+
+/// The optimizer on the host.
+ShardedModelOptions on_host() {
+  ShardedModelOptions options{.policy = Ddp()};
+  options.policy.residency.optimizer = memory::Residency::kHost;
+  return options;
+}
+
+TEST_F(StepUpdateTest, OnTheHostAGroupIsUpdatedWhenItHasBeenWaitedFor) {
+  const auto update = make(on_host());
+  ASSERT_NE(update->host(), nullptr);
+  EXPECT_DOUBLE_EQ(norm(*update), std::sqrt(22.0));
+  update->step_reduced(*group_);
+  update->apply({.lr = 0.1, .epsilon = 0.0, .weight_decay = 0.0}, clipped(1.0), 1);
+  update->start_gathers();
+  update->end_step();
+  update->wait_gather(0);
+  EXPECT_NEAR(value(0), 1.0 - 0.1, 1e-6);
+  EXPECT_FALSE(update->counts_on_device());
+}
+
+TEST_F(StepUpdateTest, NothingWorksOnTheHostUnlessStatesLieThere) {
+  EXPECT_EQ(make({})->host(), nullptr);
 }
 
 TEST_F(StepUpdateTest, SkippedStepsWriteNothing) {
