@@ -29,7 +29,7 @@ void check_dtype(const at::Tensor& tensor, std::string_view name, at::ScalarType
 void check_float_or_bf16(const at::Tensor& tensor, std::string_view name) {
   const at::ScalarType dtype = tensor.scalar_type();
   APUS_CHECK(dtype == at::kFloat || dtype == at::kBFloat16, ShapeError, "adamw_step: ", name, " is ",
-             c10::toString(dtype), ", expected Float or BFloat16");
+             c10::toString(dtype), ", expected Float or BFloat16 (a compute copy may be Half)");
 }
 
 void check_tensors(const AdamwState& state, const at::Tensor& grad_N, const at::Tensor& copy_N,
@@ -48,7 +48,7 @@ void check_tensors(const AdamwState& state, const at::Tensor& grad_N, const at::
              " elements, the master has ", master_N.numel());
   if (!copy_N.defined()) return;
   check_flat(copy_N, "the compute copy", master_N);
-  check_float_or_bf16(copy_N, "the compute copy");
+  if (copy_N.scalar_type() != at::kHalf) check_float_or_bf16(copy_N, "the compute copy");
   APUS_CHECK(master_N.scalar_type() == at::kFloat, ShapeError,
              "adamw_step: bf16 states are the parameters; there is no compute copy of them");
 }

@@ -13,6 +13,7 @@
 
 #include "apus/optim/update_threads.h"
 #include "optim/adamw_kernel.h"
+#include "optim/round_to_fp16.h"
 
 // The coefficients' bits are the GPU's, which fuses nothing either.
 #if defined(__clang__)
@@ -28,6 +29,8 @@ namespace {
 constexpr int64_t kLeastPiece = 16 << 10, kMostPiece = 256 << 10;
 // Elements that are worth a thread which must be started first: a hundred microseconds of work.
 constexpr int64_t kWorthStarting = 128 << 10;
+// Elements that are updated before their copies in fp16 are made.
+constexpr int64_t kRoundedBlock = 4 << 10;
 // Elements from which on the caches do not keep the copy until it is read.
 constexpr int64_t kStreamed = 4 << 20;
 
@@ -78,6 +81,7 @@ class Pass {
         states_are_bf16_(state.master_N.scalar_type() == at::kBFloat16),
         grad_is_bf16_(grad_N.scalar_type() == at::kBFloat16),
         copy_kind_(kind_of(copy_N)),
+        copies_fp16_(copy_N.defined() && copy_N.scalar_type() == at::kHalf),
         master_(state.master_N.mutable_data_ptr()),
         exp_avg_(state.exp_avg_N.mutable_data_ptr()),
         exp_avg_sq_(state.exp_avg_sq_N.mutable_data_ptr()),
@@ -94,7 +98,7 @@ class Pass {
 
  private:
   static CopyKind kind_of(const at::Tensor& copy_N) {
-    if (!copy_N.defined()) return CopyKind::kNone;
+    if (!copy_N.defined() || copy_N.scalar_type() == at::kHalf) return CopyKind::kNone;
     if (copy_N.scalar_type() == at::kFloat) return CopyKind::kFp32;
     return copy_N.numel() >= kStreamed ? CopyKind::kBf16Streamed : CopyKind::kBf16;
   }
@@ -104,9 +108,18 @@ class Pass {
   void update_fp32(const Segment& segment, int64_t begin, int64_t count) const {
     const auto floats = [begin](void* array) { return static_cast<float*>(array) + begin; };
     char* copy = copy_ ? copy_ + begin * (copy_kind_ == CopyKind::kFp32 ? 4 : 2) : nullptr;
-    kernels_.fp32[grad_is_bf16_][static_cast<int>(copy_kind_)](
-        {floats(master_), floats(exp_avg_), floats(exp_avg_sq_), grad_from(begin), copy}, count,
-        numbers_.of(segment));
+    const UpdateFp32 kernel = kernels_.fp32[grad_is_bf16_][static_cast<int>(copy_kind_)];
+    const AdamwCoefficients numbers = numbers_.of(segment);
+    AdamwArrays arrays{floats(master_), floats(exp_avg_), floats(exp_avg_sq_), grad_from(begin), copy};
+    if (!copies_fp16_) return kernel(arrays, count, numbers);
+    // By blocks that the cache still holds when they are rounded.
+    for (int64_t done = 0; done < count; done += kRoundedBlock) {
+      const int64_t block = std::min(kRoundedBlock, count - done);
+      arrays = {floats(master_) + done, floats(exp_avg_) + done, floats(exp_avg_sq_) + done,
+                grad_from(begin + done), nullptr};
+      kernel(arrays, block, numbers);
+      round_to_fp16(arrays.master, reinterpret_cast<uint16_t*>(copy_) + begin + done, block);
+    }
   }
 
   void update_bf16(const Segment& segment, int64_t begin, int64_t count) const {
@@ -121,6 +134,7 @@ class Pass {
   uint32_t step_;
   bool states_are_bf16_, grad_is_bf16_;
   CopyKind copy_kind_;
+  bool copies_fp16_;  // beside the kernels
   void *master_, *exp_avg_, *exp_avg_sq_;
   const char* grad_;
   char* copy_;

@@ -90,7 +90,8 @@ struct APUS_API GradScaling {
 ///              probability that makes the mean exact, with 16 random bits a value.
 /// Shapes:      all tensors [n], on one device; n = segments.elements().
 /// Dtypes:      gradient fp32 or bf16; arithmetic fp32; coefficients are computed in double and rounded once;
-///              compute_copy bf16 (round to nearest even) or fp32, undefined if the master is the parameter.
+///              compute_copy bf16 or fp16 (round to nearest even) or fp32, undefined if the master is the
+///              parameter.
 /// Stream:      GPU: the current stream; the host does not block, and nothing is allocated.
 /// Determinism: bitwise, whatever the number of threads, the segments' borders or the vector width: the pass
 ///              is elementwise and compiled without contraction into fused multiply-add. CPU and GPU give the

@@ -59,7 +59,8 @@ void adamw_step(const AdamwState& state, const at::Tensor& grad_N, const at::Ten
                                       .elements = state.master_N.numel()};
   const kernels::AdamwDtypes dtypes{.states_are_bf16 = states_are_bf16,
                                     .grad_is_bf16 = grad_N.scalar_type() == at::kBFloat16,
-                                    .copy_is_bf16 = copies && compute_copy_N.scalar_type() == at::kBFloat16};
+                                    .copy_is_bf16 = copies && compute_copy_N.scalar_type() == at::kBFloat16,
+                                    .copy_is_fp16 = copies && compute_copy_N.scalar_type() == at::kHalf};
   kernels::launch_adamw(arrays, dtypes, rows, count, numbers, coefficients, stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }

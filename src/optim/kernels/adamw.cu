@@ -1,6 +1,6 @@
 // AdamW over one flat shard in one pass.
 //
-// Fused: clipping, both moments, decay, the step, and the bf16 copy that the next forward reads. An element
+// Fused: clipping, both moments, decay, the step, and the 16-bit copy that the next forward reads. An element
 // of fp32 states reads 16 bytes (12 + 2 with a bf16 gradient) and writes 12 (+ 2 for the copy): memory
 // bandwidth is the limit. A warp takes 128 neighbours, 16 bytes a lane and array, and issues all its loads
 // before it looks at anything else: the search for its segment (32 borders compared at a time), the
@@ -18,6 +18,7 @@
 #include "optim/kernels/adamw.h"
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "apus/base/philox.h"
@@ -177,6 +178,9 @@ __device__ __forceinline__ void narrow(float value, float& to) {
 }
 __device__ __forceinline__ void narrow(float value, __nv_bfloat16& to) {
   to = __float2bfloat16_rn(value);
+}
+__device__ __forceinline__ void narrow(float value, __half& to) {
+  to = __float2half_rn(value);
 }
 
 template <typename Grad, typename Copy>
@@ -497,6 +501,9 @@ void launch_adamw(const AdamwPointers& arrays, const AdamwDtypes& dtypes, const 
   } else if (dtypes.copy_is_bf16) {
     dtypes.grad_is_bf16 ? launch_fp32<__nv_bfloat16, __nv_bfloat16>(arrays, common, stream)
                         : launch_fp32<float, __nv_bfloat16>(arrays, common, stream);
+  } else if (dtypes.copy_is_fp16) {
+    dtypes.grad_is_bf16 ? launch_fp32<__nv_bfloat16, __half>(arrays, common, stream)
+                        : launch_fp32<float, __half>(arrays, common, stream);
   } else {
     dtypes.grad_is_bf16 ? launch_fp32<__nv_bfloat16, float>(arrays, common, stream)
                         : launch_fp32<float, float>(arrays, common, stream);

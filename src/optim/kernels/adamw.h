@@ -23,6 +23,7 @@ struct AdamwDtypes {
   bool states_are_bf16 = false;
   bool grad_is_bf16 = false;
   bool copy_is_bf16 = false;
+  bool copy_is_fp16 = false;
 };
 
 /// One step's numbers. The scalars behind pointers lie on the device; null = 1, 0 and the host's step.

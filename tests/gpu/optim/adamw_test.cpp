@@ -129,6 +129,7 @@ TEST_F(GpuAdamw, Fp32StatesHaveTheBitsOfTheCpu) {
       expect_twin({.elements = elements, .grad = grad});
       expect_twin({.elements = elements, .grad = grad, .copy = at::kBFloat16});
       expect_twin({.elements = elements, .grad = grad, .copy = at::kFloat});
+      expect_twin({.elements = elements, .grad = grad, .copy = at::kHalf});
     }
   }
 }

@@ -180,5 +180,21 @@ TEST(AdamwCpu, RefusesFewerThanNoThreads) {
   EXPECT_THROW(step(Shard{}, {.threads = -1}), ConfigError);
 }
 
+TEST(AdamwCpu, ACopyInFp16IsTheRoundedMasterWhateverThreads) {
+  for (const int64_t threads : {1, 3}) {
+    Shard plain, rounded;
+    rounded.copy = at::full({kCount}, -7.0, at::kHalf);
+    const AdamwSegments list(segments(), kCount, at::kCPU);
+    adamw_step(plain.state, plain.grad, plain.copy, list, {.lr = 1e-2, .threads = threads});
+    adamw_step(rounded.state, rounded.grad, rounded.copy, list, {.lr = 1e-2, .threads = threads});
+    EXPECT_TRUE(at::equal(rounded.state.master_N, plain.state.master_N));
+    at::Tensor wanted = at::full({kCount}, -7.0, at::kHalf);
+    for (const Segment& segment : list.list())
+      wanted.slice(0, segment.begin, segment.end)
+          .copy_(rounded.state.master_N.slice(0, segment.begin, segment.end));
+    EXPECT_TRUE(at::equal(rounded.copy, wanted)) << "padding is not written";
+  }
+}
+
 }  // namespace
 }  // namespace apus::optim
