@@ -37,6 +37,7 @@ std::string LogLine::text() const {
   return detail::concat("Step ", step, "/", max_steps, ", loss=", format("%.4f", loss),
                         ", learning_rate=", format("%.2e", learning_rate), ", epoch=", format("%.2f", epoch),
                         ", grad_norm=", format("%.3f", grad_norm),
+                        loss_scale ? ", loss_scale=" + format("%.10g", *loss_scale) : "",
                         ", tokens/s=", format("%.1f", tokens_per_second),
                         ", tokens/s/gpu=", format("%.1f", tokens_per_second / ranks),
                         mfu ? detail::concat(", mfu=", format("%.1f", 100 * *mfu), "%") : "",
@@ -46,7 +47,8 @@ std::string LogLine::text() const {
 nlohmann::ordered_json LogLine::json() const {
   nlohmann::ordered_json record;
   record["loss"] = loss;
-  record["grad_norm"] = grad_norm;
+  if (std::isfinite(grad_norm)) record["grad_norm"] = grad_norm;
+  if (loss_scale) record["loss_scale"] = *loss_scale;
   record["learning_rate"] = learning_rate;
   for (const auto& [name, value] : metrics) record[name] = value;
   record["epoch"] = epoch;

@@ -31,7 +31,8 @@ nlohmann::ordered_json to_json(const LossScalerState& state) {
   return {{"scale", state.scale},
           {"iteration", state.iteration},
           {"last_overflow", state.last_overflow},
-          {"hysteresis", state.hysteresis}};
+          {"hysteresis", state.hysteresis},
+          {"skipped", state.skipped}};
 }
 
 LossScalerState loss_scaler_state_from_json(const nlohmann::json& json, const std::string& source) {
@@ -39,7 +40,8 @@ LossScalerState loss_scaler_state_from_json(const nlohmann::json& json, const st
   return {.scale = view.require<double>("scale"),
           .iteration = view.require<int64_t>("iteration"),
           .last_overflow = view.require<int64_t>("last_overflow"),
-          .hysteresis = view.require<int64_t>("hysteresis")};
+          .hysteresis = view.require<int64_t>("hysteresis"),
+          .skipped = view.require<int64_t>("skipped")};
 }
 
 LossScaler::LossScaler(const Fp16Options& options) : options_(options) {
@@ -66,7 +68,8 @@ LossScaler::Change LossScaler::update(bool overflowed) {
     if (change == Change::kAtMinimum) return change;
     state_.last_overflow = state_.iteration;
   } else if (is_dynamic()) {
-    const bool raises = (state_.iteration - state_.last_overflow) % options_.loss_scale_window == 0;
+    const int64_t stable = state_.iteration - state_.last_overflow - 1;
+    const bool raises = stable > 0 && stable % options_.loss_scale_window == 0;
     if (raises || options_.consecutive_hysteresis) state_.hysteresis = options_.hysteresis;
     if (raises) {
       state_.scale *= kFactor;
@@ -74,6 +77,7 @@ LossScaler::Change LossScaler::update(bool overflowed) {
     }
   }
   state_.iteration += 1;
+  state_.skipped += overflowed ? 1 : 0;
   return change;
 }
 

@@ -45,6 +45,7 @@ Trainer::Trainer(parallel::ShardedModel& model, std::shared_ptr<const Objective>
   APUS_CHECK(options_.micro_batch_rows >= 1 && options_.eval_batch_rows >= 1 && options_.accumulation >= 1,
              ConfigError, "micro_batch_rows, eval_batch_rows and accumulation must be at least 1, got ",
              options_.micro_batch_rows, ", ", options_.eval_batch_rows, " and ", options_.accumulation);
+  if (options_.fp16.enabled) scaler_.emplace(options_.fp16);
 }
 
 Trainer::~Trainer() = default;
@@ -75,6 +76,8 @@ std::unique_ptr<Trainer::Run> Trainer::begin(std::shared_ptr<const data::Dataset
              "early stopping needs rows to evaluate; give --val_dataset or --split_dataset_ratio");
   if (ObjectiveMemory* memory = objective_->memory(); memory && !state.objective.empty())
     memory->load(state.objective);
+  if (scaler_) scaler_.emplace(options_.fp16);
+  if (scaler_ && state.loss_scaler) scaler_->set_state(*state.loss_scaler);
   state.max_steps = options_.max_steps > 0 ? options_.max_steps : plan.total_steps(options_.num_train_epochs);
   APUS_CHECK(state.global_step <= state.max_steps, ConfigError, "the checkpoint is at step ",
              state.global_step, ", beyond the ", state.max_steps,
@@ -168,15 +171,17 @@ void Trainer::run_one(Run& run) {
     if (run.saved_step != run.state.global_step) save(run);
     return;
   }
-  queue_step(batches.micro_batches, run.schedule->lr(step - 1), header, [&] { settle_in(run); });
+  const double rate = run.schedule->lr(step - 1 - skipped_steps());
+  queue_step(batches.micro_batches, rate, header, [&] { settle_in(run); });
   queued_->cursor = run.loader->cursor();
   if (must_settle(run, step, header)) settle_in(run);
 }
 
-/// Whether something follows on this step that needs its figures, or the weights that it leaves.
+/// Whether something follows on this step that needs its figures, or the weights that it leaves. Under a
+/// scaled loss the next forward does: it needs the scale.
 bool Trainer::must_settle(const Run& run, int64_t step, const Exchange& header) const {
   const auto due = [step](int64_t steps) { return steps > 0 && step % steps == 0; };
-  if (!device_of(model_).is_cuda() || header.stop || step == run.state.max_steps) return true;
+  if (!device_of(model_).is_cuda() || scaler_ || header.stop || step == run.state.max_steps) return true;
   return objective_->memory() || due(options_.save_steps) || (run.held_out && due(options_.eval_steps));
 }
 
@@ -201,6 +206,7 @@ bool Trainer::count_step(Run& run, const StepReport& report) {
   state.cursor = run.cursor;
   state.tokens += report.tokens;
   if (const ObjectiveMemory* memory = objective_->memory()) state.objective = memory->save();
+  if (scaler_) state.loss_scaler = scaler_->state();
   state.window.add(report);
   run.window_tokens += report.tokens;
   run.last_loss = report.loss;

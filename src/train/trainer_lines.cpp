@@ -48,6 +48,7 @@ void Trainer::log_step(Run& run, const StepReport& report) {
                .ranks = model_.dp().size(),
                .memory_bytes = memory_bytes(),
                .elapsed_seconds = run.state.elapsed_seconds};
+  if (scaler_) line.loss_scale = report.loss_scale;
   const double seconds = std::max(run.state.elapsed_seconds - run.window_start, 1e-9);
   line.tokens_per_second = static_cast<double>(run.window_tokens) / seconds;
   const ModelFlops& flops = options_.flops;

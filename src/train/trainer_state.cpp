@@ -35,6 +35,7 @@ nlohmann::ordered_json to_json(const TrainerState& state) {
   json["elapsed_seconds"] = state.elapsed_seconds;
   json["tokens"] = state.tokens;
   if (!state.objective.empty()) json["objective"] = state.objective;
+  if (state.loss_scaler) json["loss_scaler"] = to_json(*state.loss_scaler);
   return json;
 }
 
@@ -54,6 +55,8 @@ TrainerState trainer_state_from_json(const nlohmann::json& json, const std::stri
   state.elapsed_seconds = view.require<double>("elapsed_seconds");
   state.tokens = view.require<int64_t>("tokens");
   if (json.contains("objective")) state.objective = view.require<std::vector<double>>("objective");
+  if (json.contains("loss_scaler"))
+    state.loss_scaler = loss_scaler_state_from_json(json.at("loss_scaler"), source + ": loss_scaler");
   return state;
 }
 

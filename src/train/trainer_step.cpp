@@ -25,10 +25,20 @@ std::string figure(double value) {
 /// Rows that a message names.
 constexpr size_t kMostRows = 8;
 
+/// A loss scale in a message: whole numbers as such.
+std::string scale_text(double scale) {
+  const bool is_whole = scale == std::floor(scale) && scale < 1e15;
+  return is_whole ? detail::concat(static_cast<int64_t>(scale)) : detail::concat(scale);
+}
+
 constexpr const char* kRemedy =
     "training has diverged. Lower --learning_rate, lengthen --warmup_ratio, or look for broken rows; the "
     "last "
     "checkpoint is unharmed";
+
+constexpr const char* kFp16Remedy =
+    "values of the model itself leave fp16's range (65504). Take --bf16 true, lower --learning_rate, or look "
+    "for broken rows; the last checkpoint is unharmed";
 
 int64_t tokens_of(const std::vector<data::Batch>& micro_batches) {
   int64_t tokens = 0;
@@ -97,7 +107,7 @@ StepReport Trainer::run_step(const std::vector<data::Batch>& micro_batches, doub
 std::optional<StepReport> Trainer::step_ahead(const std::vector<data::Batch>& micro_batches,
                                               double learning_rate) {
   std::optional<StepReport> before;
-  if (objective_->memory()) before = settle();
+  if (objective_->memory() || scaler_) before = settle();
   const Exchange header = exchange_header(micro_batches, std::nullopt);
   queue_step(micro_batches, learning_rate, header, [&] {
     if (queued_) before = settle();
@@ -105,10 +115,13 @@ std::optional<StepReport> Trainer::step_ahead(const std::vector<data::Batch>& mi
   return before;
 }
 
-/// Forward and backward of a step's micro-batches, each sent to the device while the one before runs.
+/// Forward and backward of a step's micro-batches, each sent to the device while the one before runs. What
+/// multiplies the loss divides its divisors, as the objective may make gradients ahead by them.
 StepSums Trainer::run_micro_batches(const std::vector<data::Batch>& micro_batches,
                                     const std::vector<double>& divisors) {
   StepSums sums(objective_->metrics().size());
+  std::vector<double> scaled = divisors;
+  for (double& divisor : scaled) divisor /= loss_scale();
   const at::Device device = device_of(model_);
   const auto sent = [&](size_t index) {
     return device.is_cuda() && index < micro_batches.size() ? micro_batches[index].to_device(device)
@@ -119,9 +132,9 @@ StepSums Trainer::run_micro_batches(const std::vector<data::Batch>& micro_batche
     const bool last = index + 1 == micro_batches.size();
     const data::Batch placed = std::exchange(next, sent(index + 1));
     const ObjectiveResult result =
-        objective_->run_in_step(model_, device.is_cuda() ? placed : micro_batches[index], divisors);
-    const at::Tensor loss = divided(result.loss_sums, divisors);
-    sums.add({loss}, result.metric_sums);
+        objective_->run_in_step(model_, device.is_cuda() ? placed : micro_batches[index], scaled);
+    const at::Tensor loss = divided(result.loss_sums, scaled);
+    sums.add({scaler_ ? divided(result.loss_sums, divisors) : loss}, result.metric_sums);
     model_.backward(loss, last ? parallel::MicroBatchPlace::kLast : parallel::MicroBatchPlace::kNotLast);
   }
   return sums;
@@ -134,9 +147,10 @@ void Trainer::queue_step(const std::vector<data::Batch>& micro_batches, double l
   Queued queued{.micro_batches = micro_batches,
                 .header = header,
                 .learning_rate = learning_rate,
-                .step = model_.updates() + 1};
+                .step = model_.updates() + skipped_steps() + 1};
   parallel::UpdateOptions update = options_.update;
   update.lr = learning_rate;
+  update.loss_scale = loss_scale();
   if (device_of(model_).is_cuda()) {
     update.found_inf = sums.found_inf();
     queued.values = sums.send(model_.update_async(update));
@@ -156,15 +170,38 @@ std::optional<StepReport> Trainer::settle() {
     queued->report = report_of(*queued, own);
     queued->report->grad_norm = own.extra;
   }
-  const StepReport& report = *queued->report;
-  if (!std::isfinite(report.grad_norm)) {
-    if (queued->values) model_.settle_updates();
-    throw Error(detail::concat("step ", report.step, ": the loss is ", figure(report.loss),
-                               ", but the gradient norm ", figure(report.grad_norm), ": ", kRemedy));
-  }
+  StepReport& report = *queued->report;
+  if (!std::isfinite(report.grad_norm) && queued->values) model_.settle_updates();
+  judge_norm(report);
   if (ObjectiveMemory* memory = objective_->memory())
     memory->finish_step(queued->header.weights, report.metrics);
   return report;
+}
+
+/// The same on every rank, as the norm is.
+void Trainer::judge_norm(StepReport& report) {
+  if (scaler_) return count_in_scaler(report);
+  if (std::isfinite(report.grad_norm)) return;
+  throw Error(detail::concat("step ", report.step, ": the loss is ", figure(report.loss),
+                             ", but the gradient norm ", figure(report.grad_norm), ": ", kRemedy));
+}
+
+void Trainer::count_in_scaler(StepReport& report) {
+  report.loss_scale = scaler_->scale();
+  report.skipped = !std::isfinite(report.grad_norm);
+  const LossScaler::Change change = scaler_->update(report.skipped);
+  const std::string before = scale_text(report.loss_scale);
+  APUS_CHECK(change != LossScaler::Change::kAtMinimum, Error, "step ", report.step,
+             ": gradients overflow though the loss scale is already at minimum, ", before, ": ",
+             kFp16Remedy);
+  if (!report.skipped || model_.dp().rank() != 0) return;
+  std::string what = " -> " + scale_text(scaler_->scale());
+  if (!scaler_->is_dynamic()) what = " is static";
+  if (change == LossScaler::Change::kHysteresis)
+    what = detail::concat(" stays (hysteresis ", scaler_->state().hysteresis + 1, " -> ",
+                          scaler_->state().hysteresis, ")");
+  context_.logger->warning(
+      detail::concat("step ", report.step, ": overflow; loss scale ", before, what, ", step skipped"));
 }
 
 /// Of all ranks; the gradient norm is still to be told.
@@ -193,7 +230,7 @@ void Trainer::require_finite_loss(double loss, const Queued& queued, const std::
   }
   comm::run_agreed(model_.dp(), "checking the loss", [&] {
     APUS_CHECK(broken.empty(), Error, "step ", queued.step, ": the loss is ", figure(loss), ", from ",
-               rows_text(broken, files_), ": ", kRemedy);
+               rows_text(broken, files_), ": ", scaler_ ? kFp16Remedy : kRemedy);
   });
   throw Error(detail::concat("step ", queued.step, ": the loss is ", figure(loss),
                              ", though that of every micro-batch is finite: ", kRemedy));

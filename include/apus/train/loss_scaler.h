@@ -39,6 +39,8 @@ struct APUS_API LossScalerState {
   int64_t last_overflow = -1;
   /// Overflows left until the scale is halved.
   int64_t hysteresis = 0;
+  /// Overflows so far: steps that changed nothing.
+  int64_t skipped = 0;
 
   bool operator==(const LossScalerState&) const = default;
 };
@@ -52,12 +54,13 @@ APUS_API LossScalerState loss_scaler_state_from_json(const nlohmann::json& json,
 ///
 /// Maths:       step k = 0, 1, ...; hysteresis h starts at H, the last overflow l at -1.
 ///              Overflow: h > 1: h -= 1; else scale = max(scale / 2, min_loss_scale), h stays 1; l = k.
-///              None, and (k - l) % window == 0: scale *= 2, h = H.
+///              None, and s = k - l - 1 is a positive multiple of window: scale *= 2, h = H. (s of the steps
+///              before this one did not overflow.)
 ///              consecutive_hysteresis: h = H after each step without an overflow, and there alone.
 ///              A static scale never changes.
 /// Determinism: bitwise: the same on every rank, as the ranks agree about overflows.
 /// Throws:      ConfigError from the constructor (Fp16Options::check).
-/// Source:      DeepSpeed, runtime/fp16/loss_scaler.py (DynamicLossScaler), commit 03365187; no deviation.
+/// Source:      DeepSpeed, runtime/fp16/loss_scaler.py (DynamicLossScaler) at edaa7221, 2026; no deviation.
 class APUS_API LossScaler final {
  public:
   /// What a step did to the scale.

@@ -17,6 +17,7 @@
 #include "apus/data/loader.h"
 #include "apus/optim/schedule.h"
 #include "apus/parallel/sharded_model.h"
+#include "apus/train/loss_scaler.h"
 #include "apus/train/objective.h"
 
 namespace apus::train {
@@ -26,10 +27,10 @@ struct StepValues;
 
 /// One optimizer step, the same on every rank.
 struct APUS_API StepReport {
-  /// Updates made, this one included.
+  /// Steps made, this one included; with a scaled loss some may have been skipped.
   int64_t step = 0;
   double loss = 0.0;
-  /// Before clipping.
+  /// Before clipping, without the loss's scale. Not finite if the step was skipped.
   double grad_norm = 0.0;
   double learning_rate = 0.0;
   /// Token rows without padding, over all ranks.
@@ -41,6 +42,11 @@ struct APUS_API StepReport {
   std::vector<int64_t> metric_weights;
   /// Some rank was asked to stop before this step.
   bool stop_requested = false;
+  /// What the loss was multiplied by before backward; 1 where it is not scaled.
+  double loss_scale = 1.0;
+  /// Gradients overflowed under the scaled loss: weights, moments and the bias correction's count are as they
+  /// were.
+  bool skipped = false;
 };
 
 /// Mean of an evaluation over all rows.
@@ -91,6 +97,8 @@ struct APUS_API TrainerState {
   int64_t tokens = 0;
   /// ObjectiveMemory::save; empty for objectives without one.
   std::vector<double> objective;
+  /// None: the loss is not scaled.
+  std::optional<LossScalerState> loss_scaler = {};
 };
 
 /// A checkpoint's trainer_state.json.
@@ -157,6 +165,8 @@ struct APUS_API TrainerOptions {
   /// save_steps.
   bool save_best = false;
   ModelFlops flops = {};
+  /// Enabled: the loss is scaled, and a step whose gradients overflow is skipped.
+  Fp16Options fp16 = {};
 };
 
 /// How a run ended.
@@ -209,7 +219,13 @@ struct APUS_API TrainerContext {
 /// check come then, but at once where the run evaluates, saves, stops or ends, and where the objective
 /// remembers (memory()). Either way a loss or norm that is not finite changes nothing: on a GPU the update
 /// looks at them on the device. Micro-batches are sent to the device one ahead. A loss that is not finite
-/// ends the run: weights, moments and checkpoints keep what they were. Collectives: a step: one all_reduce of
+/// ends the run: weights, moments and checkpoints keep what they were.
+/// With fp16.enabled losses are multiplied by LossScaler::scale() before backward, and a gradient norm that is
+/// not finite skips the step: its rows are used up and it counts in global_step, max_steps and cadences, but
+/// neither in the learning rate's schedule nor in AdamW's bias correction, as under transformers with
+/// DeepSpeed. The ranks agree about it by the norm. The next step's scale depends on it, so there a GPU's
+/// figures are read behind each step.
+/// Collectives: a step: one all_reduce of
 /// 8 * (3 + divisors) bytes (divisors, tokens, status, stop), the engine's
 ///              own, and between backward and update one all_reduce of 8 * (1 + metrics) bytes (the report).
 ///              An evaluation: one all_reduce of 8 * (2 * divisors + metrics) bytes.
@@ -217,9 +233,10 @@ struct APUS_API TrainerContext {
 /// others stop. Throws: DataError and the like from making batches, on the rank that failed; CommError with
 /// its message on
 ///         the others; Error on the ranks whose loss is not finite, naming step, rows and flags, CommError
-///         with that message on the others; Error on all if the gradient norm is not finite. ConfigError from
-///         run() if metric_for_best_model is no figure of the evaluation, or early stopping has nothing to
-///         evaluate.
+///         with that message on the others; Error on all if the gradient norm is not finite, with a scaled
+///         loss only if its scale is at the minimum. ConfigError from run() if metric_for_best_model is no
+///         figure of the evaluation, or early stopping has nothing to evaluate, and from construction
+///         (Fp16Options::check).
 class APUS_API Trainer final {
  public:
   Trainer(parallel::ShardedModel& model, std::shared_ptr<const Objective> objective, TrainerOptions options,
@@ -229,6 +246,8 @@ class APUS_API Trainer final {
   /// Trains towards another goal from the next step or run on.
   void set_objective(std::shared_ptr<const Objective> objective);
   const Objective& objective() const { return *objective_; }
+  /// Null: the loss is not scaled.
+  const LossScaler* loss_scaler() const { return scaler_ ? &*scaler_ : nullptr; }
 
   /// Asks the run to end as the stop token does. Any thread, any rank; the ranks agree before the next step.
   void request_stop() { stop_requested_.store(true); }
@@ -265,6 +284,10 @@ class APUS_API Trainer final {
   StepSums run_micro_batches(const std::vector<data::Batch>& micro_batches,
                              const std::vector<double>& divisors);
   StepReport report_of(const Queued& queued, const StepValues& own);
+  void judge_norm(StepReport& report);
+  void count_in_scaler(StepReport& report);
+  double loss_scale() const { return scaler_ ? scaler_->scale() : 1.0; }
+  int64_t skipped_steps() const { return scaler_ ? scaler_->state().skipped : 0; }
   EvaluationReport evaluate_rows(const data::Dataset& dataset);
   void stopping_peers(const std::function<void()>& work);
   void require_finite_loss(double loss, const Queued& queued, const std::vector<double>& own_losses);
@@ -289,6 +312,7 @@ class APUS_API Trainer final {
   std::vector<std::string> files_;  // of the dataset that is trained, for messages
   std::atomic<bool> stop_requested_ = false;
   std::unique_ptr<Queued> queued_;
+  std::optional<LossScaler> scaler_;
   ResidentPeak memory_;
 };
 
