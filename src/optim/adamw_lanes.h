@@ -5,12 +5,16 @@
 //
 // An element is read once, updated in registers and written once: 16 bytes in and 12 out, with the bf16 copy
 // 14, in kLine elements a turn, so that a turn writes a whole cache line of the copy. What a call has before
-// the first such line and behind the last goes to the portable pass.
+// the first such line and behind the last goes to the portable pass. Where the arrays lie in caches the
+// divider is what limits: root and division by the root stay with it, the division by a correction that all
+// elements share is multiplications (class Divisor).
 //
 // States in bf16 are less traffic (10 bytes in with a fp32 gradient, 6 out) and need 48 random bits an
 // element: Philox blocks of as many groups of eight elements as 64-bit lanes fit a register, whose words come
 // out in the order in which the elements lie. The products need their factors in the low halves of 64-bit
-// lanes, and leave rubbish in the high halves, which no later product reads.
+// lanes, and leave rubbish in the high halves, which no later product reads. Elements of even and of odd
+// place are updated in two registers: a 32-bit lane holds one of each, so neither widening nor narrowing
+// moves anything between lanes.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +29,34 @@ namespace apus::optim::detail {
 
 // Elements that a turn of the fp32 pass updates: 64 bytes of the copy.
 constexpr int64_t kLine = 32;
-// Bytes that are fetched ahead in each array; the processor's own prefetching stops at borders of pages.
-constexpr int64_t kAhead = 1024;
+
+/// Divides by one number in four operations, rounded as a division is.
+/// The reciprocal is held in two parts, high = 1 / b rounded and low = the rest: q = a high + a low is less
+/// than an ulp from a / b, and then q + (a - b q) high rounds right (Markstein 1990), as long as nothing
+/// overflows or falls below the normal numbers: roots of floats do neither, and a correction lies in [1e-8,
+/// 1]. What is not finite is its own quotient.
+template <typename Lanes>
+class Divisor {
+ public:
+  using Floats = typename Lanes::Floats;
+  explicit APUS_LANES_INLINE Divisor(float b) : b_(Lanes::all(b)), high_(Lanes::div(Lanes::all(1.0f), b_)) {
+    low_ = Lanes::mul(Lanes::fused_subtract_from(Lanes::all(1.0f), b_, high_), high_);
+  }
+
+  APUS_LANES_INLINE Floats quotient(Floats a) const {
+    const Floats near = Lanes::fused_add(a, high_, Lanes::mul(a, low_));
+    const Floats rest = Lanes::fused_subtract_from(a, b_, near);
+    return Lanes::where_finite(a, Lanes::fused_add(rest, high_, near));
+  }
+
+ private:
+  Floats b_, high_, low_;
+};
 
 template <typename Lanes>
 struct Coefficients {
-  typename Lanes::Floats clip, decay, one_minus_beta1, beta2, one_minus_beta2, minus_step_size,
-      correction2_sqrt, epsilon;
+  typename Lanes::Floats clip, decay, one_minus_beta1, beta2, one_minus_beta2, minus_step_size, epsilon;
+  Divisor<Lanes> correction2_sqrt;
 
   explicit APUS_LANES_INLINE Coefficients(const AdamwCoefficients& c)
       : clip(Lanes::all(c.clip)),
@@ -40,8 +65,8 @@ struct Coefficients {
         beta2(Lanes::all(c.beta2)),
         one_minus_beta2(Lanes::all(c.one_minus_beta2)),
         minus_step_size(Lanes::all(c.minus_step_size)),
-        correction2_sqrt(Lanes::all(c.correction2_sqrt)),
-        epsilon(Lanes::all(c.epsilon)) {}
+        epsilon(Lanes::all(c.epsilon)),
+        correction2_sqrt(c.correction2_sqrt) {}
 };
 
 template <typename Lanes>
@@ -57,31 +82,15 @@ APUS_LANES_INLINE void update(Element<Lanes>& at, typename Lanes::Floats grad, c
   at.exp_avg_sq =
       Lanes::add(Lanes::mul(at.exp_avg_sq, c.beta2), Lanes::mul(Lanes::mul(c.one_minus_beta2, g), g));
   auto root = Lanes::root(at.exp_avg_sq);
-  if constexpr (kCorrects) root = Lanes::div(root, c.correction2_sqrt);
+  if constexpr (kCorrects) root = c.correction2_sqrt.quotient(root);
   at.master = Lanes::add(Lanes::mul(at.master, c.decay),
                          Lanes::div(Lanes::mul(c.minus_step_size, at.exp_avg), Lanes::add(root, c.epsilon)));
 }
 
 template <typename Lanes, bool kGradIsBf16>
 APUS_LANES_INLINE typename Lanes::Floats load_grad(const void* grad, int64_t at) {
-  if constexpr (kGradIsBf16) return Lanes::widen(Lanes::load(static_cast<const uint16_t*>(grad) + at));
+  if constexpr (kGradIsBf16) return Lanes::load_wide(static_cast<const uint16_t*>(grad) + at);
   return Lanes::load(static_cast<const float*>(grad) + at);
-}
-
-/// Fetches what a turn of `count` elements reads of an array that lies `kAhead` bytes ahead.
-template <typename T>
-APUS_LANES_INLINE void fetch_ahead(const T* from, int64_t count) {
-  const char* first = reinterpret_cast<const char*>(from) + kAhead;
-  for (int64_t byte = 0; byte < count * static_cast<int64_t>(sizeof(T)); byte += 64)
-    __builtin_prefetch(first + byte);
-}
-
-template <bool kGradIsBf16>
-APUS_LANES_INLINE void fetch_grad_ahead(const void* grad, int64_t at, int64_t count) {
-  if constexpr (kGradIsBf16)
-    fetch_ahead(static_cast<const uint16_t*>(grad) + at, count);
-  else
-    fetch_ahead(static_cast<const float*>(grad) + at, count);
 }
 
 /// The arrays from element `at` on.
@@ -94,11 +103,28 @@ AdamwArrays advanced(const AdamwArrays& from, int64_t at) {
   return to;
 }
 
+/// Rounds kLine masters from `at` on into the bf16 copy.
+template <typename Lanes, CopyKind kCopy>
+APUS_LANES_INLINE void copy_line(const AdamwArrays& a, int64_t at, const typename Lanes::Floats* masters) {
+  constexpr int64_t kParts = kLine / Lanes::kWidth;
+#pragma GCC unroll 2
+  for (int64_t part = 0; part < kParts; part += 2) {
+    const int64_t from = at + part * Lanes::kWidth;
+    uint16_t* to = static_cast<uint16_t*>(a.copy) + from;
+    if (__builtin_expect(Lanes::any_nan(masters[part], masters[part + 1]), 0)) {
+      round_to_bf16(a.master + from, to, 2 * Lanes::kWidth);
+      continue;
+    }
+    const auto rounded = Lanes::round_to_nearest(masters[part], masters[part + 1]);
+    kCopy == CopyKind::kBf16 ? Lanes::store(to, rounded) : Lanes::stream(to, rounded);
+  }
+}
+
 /// kLine elements from `at` on.
 template <typename Lanes, bool kGradIsBf16, CopyKind kCopy>
 APUS_LANES_INLINE void update_line(const AdamwArrays& a, int64_t at, const Coefficients<Lanes>& c) {
   constexpr int64_t kParts = kLine / Lanes::kWidth;
-  typename Lanes::Halves rounded[kParts];
+  typename Lanes::Floats masters[kParts];
 #pragma GCC unroll 4
   for (int64_t part = 0; part < kParts; ++part) {
     const int64_t from = at + part * Lanes::kWidth;
@@ -109,12 +135,10 @@ APUS_LANES_INLINE void update_line(const AdamwArrays& a, int64_t at, const Coeff
     Lanes::store(a.exp_avg + from, element.exp_avg);
     Lanes::store(a.exp_avg_sq + from, element.exp_avg_sq);
     if constexpr (kCopy == CopyKind::kFp32) Lanes::store(static_cast<float*>(a.copy) + from, element.master);
-    if constexpr (kCopy == CopyKind::kBf16)
-      Lanes::store(static_cast<uint16_t*>(a.copy) + from, Lanes::round_to_nearest(element.master));
-    if constexpr (kCopy == CopyKind::kBf16Streamed) rounded[part] = Lanes::round_to_nearest(element.master);
+    masters[part] = element.master;
   }
-  if constexpr (kCopy == CopyKind::kBf16Streamed)
-    Lanes::stream_line(static_cast<uint16_t*>(a.copy) + at, rounded);
+  if constexpr (kCopy == CopyKind::kBf16 || kCopy == CopyKind::kBf16Streamed)
+    copy_line<Lanes, kCopy>(a, at, masters);
 }
 
 template <typename Lanes, bool kGradIsBf16, CopyKind kCopy>
@@ -128,10 +152,6 @@ void update_fp32(const AdamwArrays& a, int64_t count, const AdamwCoefficients& c
   }
   const Coefficients<Lanes> wide(c);
   for (; at + kLine <= count; at += kLine) {
-    fetch_ahead(a.master + at, kLine);
-    fetch_ahead(a.exp_avg + at, kLine);
-    fetch_ahead(a.exp_avg_sq + at, kLine);
-    fetch_grad_ahead<kGradIsBf16>(a.grad, at, kLine);
     update_line<Lanes, kGradIsBf16, kCopy>(a, at, wide);
   }
   if constexpr (kCopy == CopyKind::kBf16Streamed) Lanes::end_streams();
@@ -178,35 +198,59 @@ APUS_LANES_INLINE RandomBits<Lanes> random_bits(typename Lanes::Words groups, ui
   return {Lanes::even_pairs(first, second), Lanes::odd_pairs(first, second)};
 }
 
-/// Lanes::kGroups groups from element `at` on, which begins one.
+/// Elements of even and odd place in fp32.
+template <typename Lanes>
+struct Halves {
+  typename Lanes::Floats even, odd;
+};
+
+template <typename Lanes>
+APUS_LANES_INLINE Halves<Lanes> widened(typename Lanes::Words pairs) {
+  return {Lanes::as_floats(Lanes::even_to_top(pairs)), Lanes::as_floats(Lanes::odd_at_top(pairs))};
+}
+
 template <typename Lanes, bool kGradIsBf16>
-APUS_LANES_INLINE void update_groups(const AdamwArrays16& a, int64_t at, typename Lanes::Words groups,
-                                     const Coefficients<Lanes>& c, uint32_t step,
-                                     const RoundKeys<Lanes>& keys) {
-  const RandomBits<Lanes> for_master = random_bits<Lanes>(groups, step, RoundedArray::kMaster, keys);
-  const RandomBits<Lanes> for_avg = random_bits<Lanes>(groups, step, RoundedArray::kExpAvg, keys);
-  const RandomBits<Lanes> for_sq = random_bits<Lanes>(groups, step, RoundedArray::kExpAvgSq, keys);
-#pragma GCC unroll 4
-  for (int part = 0; part < 4; ++part) {
-    const int64_t from = at + part * Lanes::kWidth;
-    const auto bits = [part](const RandomBits<Lanes>& of) __attribute__((always_inline)) {
-      return part % 2 == 0 ? Lanes::first_halves(part < 2 ? of.low : of.high)
-                           : Lanes::second_halves(part < 2 ? of.low : of.high);
-    };
-    Element<Lanes> element{Lanes::widen(Lanes::load(a.master + from)),
-                           Lanes::widen(Lanes::load(a.exp_avg + from)),
-                           Lanes::widen(Lanes::load(a.exp_avg_sq + from))};
-    update<Lanes, false>(element, load_grad<Lanes, kGradIsBf16>(a.grad, from), c);
-    Lanes::store(a.master + from, Lanes::round_with(element.master, bits(for_master)));
-    Lanes::store(a.exp_avg + from, Lanes::round_with(element.exp_avg, bits(for_avg)));
-    Lanes::store(a.exp_avg_sq + from, Lanes::round_with(element.exp_avg_sq, bits(for_sq)));
-  }
+APUS_LANES_INLINE Halves<Lanes> load_grad_halves(const void* grad, int64_t at) {
+  if constexpr (kGradIsBf16)
+    return widened<Lanes>(Lanes::load_words(static_cast<const uint16_t*>(grad) + at));
+  const float* from = static_cast<const float*>(grad) + at;
+  const auto first = Lanes::load(from), second = Lanes::load(from + Lanes::kWidth);
+  return {Lanes::even_of(first, second), Lanes::odd_of(first, second)};
+}
+
+/// Adds sixteen random bits below the kept ones and keeps the upper halves; not for NaN.
+template <typename Lanes>
+APUS_LANES_INLINE typename Lanes::Words rounded_with(const Halves<Lanes>& values,
+                                                     typename Lanes::Words random) {
+  const auto even = Lanes::add_words(Lanes::as_words(values.even), Lanes::even_at_bottom(random));
+  const auto odd = Lanes::add_words(Lanes::as_words(values.odd), Lanes::odd_to_bottom(random));
+  return Lanes::tops_of(even, odd);
+}
+
+/// Updates elements from `at` on, as many as a register holds of 16 bits. False, with nothing written, where
+/// one becomes a NaN: a NaN of any state makes one of the parameter.
+template <typename Lanes, bool kGradIsBf16>
+APUS_LANES_INLINE bool update_pairs(const AdamwArrays16& a, int64_t at, const Coefficients<Lanes>& c,
+                                    const typename Lanes::Words (&random)[3]) {
+  const auto master = widened<Lanes>(Lanes::load_words(a.master + at)),
+             exp_avg = widened<Lanes>(Lanes::load_words(a.exp_avg + at)),
+             exp_avg_sq = widened<Lanes>(Lanes::load_words(a.exp_avg_sq + at)),
+             grad = load_grad_halves<Lanes, kGradIsBf16>(a.grad, at);
+  Element<Lanes> even{master.even, exp_avg.even, exp_avg_sq.even},
+      odd{master.odd, exp_avg.odd, exp_avg_sq.odd};
+  update<Lanes, false>(even, grad.even, c);
+  update<Lanes, false>(odd, grad.odd, c);
+  if (__builtin_expect(Lanes::any_nan(even.master, odd.master), 0)) return false;
+  Lanes::store(a.master + at, rounded_with<Lanes>({even.master, odd.master}, random[0]));
+  Lanes::store(a.exp_avg + at, rounded_with<Lanes>({even.exp_avg, odd.exp_avg}, random[1]));
+  Lanes::store(a.exp_avg_sq + at, rounded_with<Lanes>({even.exp_avg_sq, odd.exp_avg_sq}, random[2]));
+  return true;
 }
 
 template <typename Lanes, bool kGradIsBf16>
 void update_bf16(const AdamwArrays16& a, int64_t count, const AdamwCoefficients& c,
                  const AdamwRounding& rounding) {
-  constexpr int64_t kTurn = Lanes::kGroups * kRoundingGroup;
+  constexpr int64_t kTurn = Lanes::kGroups * kRoundingGroup, kHalf = kTurn / 2;
   const auto portable = [&](int64_t begin, int64_t end) {
     portable_adamw().bf16[kGradIsBf16]({a.master + begin, a.exp_avg + begin, a.exp_avg_sq + begin,
                                         static_cast<const char*>(a.grad) + begin * (kGradIsBf16 ? 2 : 4)},
@@ -219,12 +263,15 @@ void update_bf16(const AdamwArrays16& a, int64_t count, const AdamwCoefficients&
   const Coefficients<Lanes> wide(c);
   const RoundKeys<Lanes> keys(rounding.key);
   for (; at + kTurn <= count; at += kTurn) {
-    fetch_ahead(a.master + at, kTurn);
-    fetch_ahead(a.exp_avg + at, kTurn);
-    fetch_ahead(a.exp_avg_sq + at, kTurn);
-    fetch_grad_ahead<kGradIsBf16>(a.grad, at, kTurn);
-    const auto group = static_cast<uint64_t>(rounding.first_element + at) / kRoundingGroup;
-    update_groups<Lanes, kGradIsBf16>(a, at, Lanes::groups_from(group), wide, rounding.step, keys);
+    const auto groups =
+        Lanes::groups_from(static_cast<uint64_t>(rounding.first_element + at) / kRoundingGroup);
+    const auto master = random_bits<Lanes>(groups, rounding.step, RoundedArray::kMaster, keys),
+               exp_avg = random_bits<Lanes>(groups, rounding.step, RoundedArray::kExpAvg, keys),
+               exp_avg_sq = random_bits<Lanes>(groups, rounding.step, RoundedArray::kExpAvgSq, keys);
+    if (!update_pairs<Lanes, kGradIsBf16>(a, at, wide, {master.low, exp_avg.low, exp_avg_sq.low}))
+      portable(at, at + kHalf);
+    if (!update_pairs<Lanes, kGradIsBf16>(a, at + kHalf, wide, {master.high, exp_avg.high, exp_avg_sq.high}))
+      portable(at + kHalf, at + kTurn);
   }
   portable(at, count);
 }
