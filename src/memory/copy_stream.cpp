@@ -18,6 +18,10 @@ CopyMark::CopyMark(const c10::Stream& stream) : event_(std::make_shared<c10::Eve
   event_->record(stream);
 }
 
+bool CopyMark::is_past() const {
+  return !event_ || event_->query();
+}
+
 void CopyMark::wait_on_host() const {
   if (event_) event_->synchronize();
 }

@@ -1,6 +1,7 @@
 #include "apus/parallel/gatherer.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -79,7 +80,13 @@ Gatherer::Gatherer(std::vector<GatherUnit> units, comm::Communicator& shard, con
       device);
 }
 
-Gatherer::~Gatherer() = default;
+Gatherer::~Gatherer() {
+  try {
+    for (const auto& entry : entries_) entry->copied.wait_on_host();
+  } catch (const std::exception&) {
+    return;  // the device is lost: nothing copies any more
+  }
+}
 
 bool Gatherer::keeps_for_backward(size_t unit) const {
   if (options_.backward_ranks == 1) return true;

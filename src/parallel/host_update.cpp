@@ -61,6 +61,7 @@ HostUpdate::HostUpdate(std::vector<HostGroup> groups, const HostUpdateOptions& o
   APUS_CHECK(options.piece_elements >= 1, ConfigError, "an update on the host takes pieces of at least 1 ",
              "element, got ", options.piece_elements);
   for (HostGroup& group : groups) groups_.push_back(plan(std::move(group)));
+  is_updated_ = std::vector<std::atomic<bool>>(groups_.size());
   allocate_rooms();
   worker_ = std::make_unique<HostWorker>();
 }
@@ -112,7 +113,7 @@ void HostUpdate::allocate_rooms() {
 void HostUpdate::fetch(size_t index) {
   Group& group = groups_.at(index);
   if (group.pieces.empty()) return;
-  worker_->wait(group.updated);
+  wait_updated(index);
   downloads_.follow_current();
   downloads_.copy(group.grad_U, group.group->reduced_grad());
   group.fetched = downloads_.mark();
@@ -130,7 +131,7 @@ HostUpdate::Room& HostUpdate::next_arrival() {
 void HostUpdate::add(size_t index, const at::Tensor& addend, memory::SumStart start) {
   Group& group = groups_.at(index);
   if (group.pieces.empty()) return;
-  worker_->wait(group.updated);
+  wait_updated(index);
   Room& room = next_arrival();
   const bool overwrites = start == memory::SumStart::kOverwrite;
   room.keeps = overwrites ? addend.to(group.grad_U.scalar_type()) : addend;
@@ -172,10 +173,45 @@ void HostUpdate::start(const optim::AdamwOptions& options, const optim::GradScal
   shared.team = &team_;
   uploads_.follow_current();
   for (size_t index = groups_.size(); index-- > 0;) {
-    Group& group = groups_[index];
-    if (!adds_on_host(*group.group) && !group.is_fetched) fetch(index);
-    group.updated = worker_->submit("updating " + group.group->options().name,
-                                    [this, &group, shared, scaling] { update(group, shared, scaling); });
+    if (!adds_on_host(*groups_[index].group) && !groups_[index].is_fetched) fetch(index);
+  }
+  worker_->wait(last_update_);
+  first_update_ = worker_->last() + 1;
+  for (size_t index = 0; index < groups_.size(); ++index) {
+    is_updated_[index] = false;
+    to_update_.push_back(index);
+  }
+  for (size_t count = 0; count < groups_.size(); ++count) {
+    last_update_ =
+        worker_->submit("updating parameters", [this, shared, scaling] { update_next(shared, scaling); });
+  }
+}
+
+/// The group that a forward reads first among those whose gradients are there; if none is, the first to come.
+size_t HostUpdate::take_next() {
+  auto next = to_update_.end();
+  do {
+    --next;
+  } while (next != to_update_.begin() && !groups_[*next].fetched.is_past());
+  const size_t index = *next;
+  to_update_.erase(next);
+  return index;
+}
+
+void HostUpdate::update_next(const optim::AdamwOptions& options, const optim::GradScaling& scaling) {
+  const size_t index = take_next();
+  Group& group = groups_[index];
+  try {
+    update(group, options, scaling);
+  } catch (const std::exception& error) {
+    throw Error(detail::concat(group.group->options().name, ": ", error.what()));
+  }
+  is_updated_[index] = true;
+}
+
+void HostUpdate::wait_updated(size_t index) {
+  for (HostWorker::Ticket next = first_update_; next <= last_update_ && !is_updated_[index]; ++next) {
+    worker_->wait(next);
   }
 }
 
@@ -218,7 +254,7 @@ void HostUpdate::end_step() {
 
 const memory::CopyMark& HostUpdate::finish(size_t index) {
   Group& group = groups_.at(index);
-  worker_->wait(group.updated);
+  wait_updated(index);
   return group.published;
 }
 

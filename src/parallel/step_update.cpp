@@ -302,6 +302,7 @@ void StepUpdate::start_gather(size_t index) {
 
 /// Waits for the updates on the host in their order up to this group's, and starts the gathers behind them.
 void StepUpdate::finish_to(size_t group) {
+  host_->check();
   while (next_finish_ > group) {
     const memory::CopyMark published = host_->finish(next_finish_ - 1);
     --next_finish_;

@@ -21,7 +21,9 @@ class APUS_API CopyMark final {
   CopyMark() = default;
   explicit CopyMark(const c10::Stream& stream);
 
-  /// Returns when everything before the mark has been done.
+  /// Whether everything before the mark has been done.
+  bool is_past() const;
+  /// Returns when it has.
   void wait_on_host() const;
   /// What the current stream of the mark's device gets from now on comes behind the mark; the host goes on.
   void wait_on_current() const;

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -41,10 +42,11 @@ struct APUS_API HostUpdateOptions {
 ///
 /// A step: fetch() or add() as reductions end, measure() behind the last, start(), and finish() of a group
 /// where the next pass reads it. Groups are updated from the last of the list to the first, which is the
-/// order in which a forward reads them; while one is updated, the pieces before it travel. The first add() or
-/// fetch() of the next step waits until the group's gradient of this one has been read. Stream:      copies
-/// to the host and back run on two streams of their own. No call waits for the device but
-///              add(), for the last but one before it, and those that say so.
+/// order in which a forward reads them, but none waits for a gradient that still travels while another's is
+/// there. While one is updated, the pieces before it travel back. The first add() or fetch() of the next step
+/// waits until the group's gradient of this one has been read.
+/// Stream:      copies to the host and back run on two streams of their own. No call waits for the device
+///              but add(), for the last but one before it, and those that say so.
 /// Collectives: none.
 /// Memory:      pinned, allocated once: gradients on the device: U a group, in their dtype; on the host: two
 ///              buffers of the largest group for what arrives; parameters on the device in another dtype
@@ -75,6 +77,8 @@ class APUS_API HostUpdate final {
   void end_step();
   /// Returns when a group is updated; the mark is the end of its copy back to the device.
   const memory::CopyMark& finish(size_t group);
+  /// Throws if a task has failed.
+  void check() { worker_->wait(0); }
 
  private:
   struct Piece {
@@ -90,7 +94,7 @@ class APUS_API HostUpdate final {
     memory::CopyMark fetched, published;
     bool is_fetched = false, is_measured = false;
     std::vector<double> sums;
-    HostWorker::Ticket added = 0, measured = 0, updated = 0;
+    HostWorker::Ticket added = 0, measured = 0;
   };
   /// What arrives before it is added, or what leaves before it has left.
   struct Room {
@@ -102,6 +106,9 @@ class APUS_API HostUpdate final {
   Group plan(HostGroup group) const;
   void allocate_rooms();
   bool rounds_to_device(const Group& group) const;
+  void wait_updated(size_t group);
+  void update_next(const optim::AdamwOptions& options, const optim::GradScaling& scaling);
+  size_t take_next();
   void update(Group& group, const optim::AdamwOptions& options, const optim::GradScaling& scaling);
   void update_piece(Group& group, const Piece& piece, const optim::AdamwOptions& options,
                     const optim::GradScaling& scaling);
@@ -109,6 +116,9 @@ class APUS_API HostUpdate final {
 
   HostUpdateOptions options_;
   std::vector<Group> groups_;
+  std::vector<std::atomic<bool>> is_updated_;  // by group, since the last start()
+  std::vector<size_t> to_update_;              // the worker's, while an update is under way
+  HostWorker::Ticket first_update_ = 1, last_update_ = 0;
   std::array<Room, 2> arrivals_;
   std::array<Room, 3> departures_;
   size_t next_arrival_ = 0, next_departure_ = 0;

@@ -27,14 +27,13 @@ struct APUS_API StepScalars {
 /// Norm, clipping and AdamW of one step over the ranges that this rank owns, and the gather of the result.
 ///
 /// With the optimizer on the host (HostUpdate) apply() starts the updates there and returns. wait_gather() of
-/// a group then also waits for its update and those before it in the order of the next forward; gathers of
-/// whole parameters start there, in that order, which is the same on all ranks since the calls are. Stream:
-/// GPU: the current stream; the host waits for nothing but what is said so. The t of the bias
+/// a group then also waits for its update and for those before it in the order of the next forward; gathers
+/// of whole parameters start there, in that order, which is the same on all ranks since the calls are.
+/// Stream:      GPU: the current stream; the host waits for nothing but what is said so. The t of the bias
 ///              correction is kept on the device, so that a step that is skipped there does not count.
 ///              With the optimizer on the host measure() waits for the device, and the host counts.
 /// Collectives: the norm: one all_reduce of 8 bytes over dp_shard (16 with UpdateOptions::found_inf; none on
-/// a
-///              GPU for one rank); deterministic: one all_gather of 8G/1024 bytes over all groups, and with
+///              a GPU for one rank); deterministic: one all_gather of 8G/1024 bytes over all groups, and with
 ///              found_inf an all_reduce over dp. Then, where the optimizer is sharded and parameters are not:
 ///              one all_gather of G size bytes a group.
 /// Determinism: run-to-run; in deterministic mode the norm's bits do not depend on the policy: block sums are

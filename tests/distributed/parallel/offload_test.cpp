@@ -247,7 +247,7 @@ TEST(OffloadEngine, AFailureOnTheHostComesOutOfTheNextCall) {
       FAIL() << "nothing was thrown";
     } catch (const Error& error) {
       const std::string text = error.what();
-      EXPECT_NE(text.find("updating group"), std::string::npos) << text;
+      EXPECT_NE(text.find("updating parameters on the host failed: group"), std::string::npos) << text;
       EXPECT_NE(text.find("learning rate is -1"), std::string::npos) << text;
     }
   };

@@ -21,6 +21,7 @@ TEST(CopyStream, OnTheCpuEverythingIsDoneWhereItIsCalled) {
 TEST(CopyStream, MarksOnTheCpuArePast) {
   const CopyStream copies(at::kCPU);
   const CopyMark mark = copies.mark();
+  EXPECT_TRUE(mark.is_past());
   mark.wait_on_host();
   mark.wait_on_current();
   copies.follow(mark);

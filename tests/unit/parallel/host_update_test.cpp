@@ -163,7 +163,8 @@ TEST_F(HostSums, AFailureNamesTheGroup) {
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("updating group7 on the host failed: learning rate is nan"), std::string::npos)
+    EXPECT_NE(text.find("updating parameters on the host failed: group7: learning rate is nan"),
+              std::string::npos)
         << text;
   }
   EXPECT_THROW(host_.fetch(0), Error);
