@@ -162,6 +162,7 @@ class Planner {
 
   /// On CPUs a rank's share of the memory depends on what all ranks map together, which a first plan says.
   train::JobPlan make_plan() {
+    context_.host_bytes = train::host_share_bytes(1, 0);
     train::JobPlan plan = train::plan_job(job(), context_);
     if (context_.device == train::PlanDevice::kCard) return plan;
     context_.device_bytes = train::host_share_bytes(context_.world, plan.memory.mapped_bytes);

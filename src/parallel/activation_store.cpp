@@ -1,31 +1,21 @@
 #include "apus/parallel/activation_store.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
+#include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "apus/base/error.h"
+#include "apus/memory/copy_stream.h"
+#include "apus/memory/host_buffer.h"
 
 namespace apus::parallel {
 namespace {
-
-c10::Stream current_stream(at::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
-c10::Event mark(const c10::Stream& stream) {
-  c10::Event event(stream.device_type());
-  event.record(stream);
-  return event;
-}
 
 /// All elements in the order of memory.
 at::Tensor flat(const at::Tensor& dense) {
@@ -37,21 +27,34 @@ at::Tensor flat(const at::Tensor& dense) {
 /// Host buffers, and the stream on which they are filled and read.
 class ActivationStore::Buffers {
  public:
+  Buffers() = default;
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+  /// Before buffers go back to the system, nothing is copied from or to them any more.
+  ~Buffers() {
+    try {
+      last_.wait_on_host();
+    } catch (const std::exception&) {  // the device is lost: nothing is
+      free_.clear();
+    }
+  }
+
   at::Tensor take(int64_t bytes, at::Device device) {
     largest_ = std::max(largest_, bytes);
     const auto fits = [bytes](const at::Tensor& buffer) { return buffer.numel() >= bytes; };
-    auto found = std::find_if(free_.begin(), free_.end(), fits);
-    at::Tensor buffer;
+    const auto found = std::find_if(free_.begin(), free_.end(), fits);
     if (found != free_.end()) {
-      buffer = std::move(*found);
+      at::Tensor buffer = std::move(*found);
       free_.erase(found);
       return buffer;
     }
     if (!free_.empty()) {  // outgrown
-      forget(free_.back());
+      last_.wait_on_host();
+      host_bytes_ -= free_.back().numel();
+      --count_;
       free_.pop_back();
     }
-    buffer = at::empty({largest_}, at::TensorOptions(at::kByte).pinned_memory(!device.is_cpu()));
+    at::Tensor buffer = memory::host_zeros(largest_, at::kByte, device);
     host_bytes_ += largest_;
     ++count_;
     return buffer;
@@ -59,31 +62,20 @@ class ActivationStore::Buffers {
 
   void give(at::Tensor buffer) { free_.push_back(std::move(buffer)); }
 
-  void forget(const at::Tensor& buffer) {
-    host_bytes_ -= buffer.numel();
-    --count_;
-  }
-
-  /// Runs `copies` behind what the current stream holds; the event that they have run. On the CPU: now, none.
-  template <class Copies>
-  std::optional<c10::Event> copy(at::Device device, Copies copies) {
-    const at::NoGradGuard no_grad;
-    if (device.is_cpu()) {
-      copies();
-      return std::nullopt;
-    }
-    if (!stream_) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
-    mark(current_stream(device)).block(*stream_);
-    const c10::StreamGuard on_copy(*stream_);
-    copies();
-    return mark(*stream_);
+  /// target <- source behind what the current stream holds; the mark of its end.
+  memory::CopyMark copy(at::Device device, const at::Tensor& target, const at::Tensor& source) {
+    if (!stream_) stream_.emplace(device);
+    stream_->follow_current();
+    stream_->copy(target, source);
+    return last_ = stream_->mark();
   }
 
   int64_t host_bytes() const { return host_bytes_; }
   int64_t count() const { return count_; }
 
  private:
-  std::optional<c10::Stream> stream_;
+  std::optional<memory::CopyStream> stream_;
+  memory::CopyMark last_;
   std::vector<at::Tensor> free_;
   int64_t largest_ = 0, host_bytes_ = 0, count_ = 0;
 };
@@ -110,30 +102,29 @@ struct ActivationStore::Held::Entry {
       on_host.reset();
       buffers->give(std::move(buffer));
     } catch (const std::exception&) {  // the device is lost: nothing is copied there any more
-      buffers->forget(buffer);
+      on_device.reset();
     }
   }
 
   void send() {
     remember_stream();
-    under_way = buffers->copy(device, [this] { on_host.copy_(flat(on_device), /*non_blocking=*/true); });
+    under_way = buffers->copy(device, on_host, flat(on_device));
   }
 
   void prefetch() {
     if (on_device.defined()) return;
     remember_stream();
     on_device = at::empty_strided(sizes, strides, options);
-    under_way = buffers->copy(device, [this] { flat(on_device).copy_(on_host, /*non_blocking=*/true); });
+    under_way = buffers->copy(device, flat(on_device), on_host);
   }
 
   void remember_stream() {
-    if (!device.is_cpu()) compute = current_stream(device);
+    if (!device.is_cpu()) compute = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   }
 
   /// The stream that asked for the device's memory may free it, whichever is the current one now.
   void wait() {
-    if (under_way) under_way->block(*compute);
-    under_way.reset();
+    if (compute) under_way.wait_on(*compute);
   }
 
   std::shared_ptr<Buffers> buffers;
@@ -142,7 +133,7 @@ struct ActivationStore::Held::Entry {
   std::vector<int64_t> sizes, strides;
   at::Tensor on_device, buffer, on_host;
   std::optional<c10::Stream> compute;
-  std::optional<c10::Event> under_way;  // the copy that was started last
+  memory::CopyMark under_way;  // the copy that was started last
 };
 
 void ActivationStore::Held::prefetch() {
@@ -152,9 +143,8 @@ void ActivationStore::Held::prefetch() {
 at::Tensor ActivationStore::Held::fetch() {
   APUS_ASSERT(entry_, "a stored activation is fetched twice");
   entry_->prefetch();
-  if (entry_->under_way) entry_->under_way->block(current_stream(entry_->device));
-  entry_->wait();
-  at::Tensor tensor = std::move(entry_->on_device);
+  entry_->under_way.wait_on_current();
+  at::Tensor tensor = entry_->on_device;
   entry_.reset();
   return tensor;
 }

@@ -29,14 +29,17 @@ std::string plain(std::string_view name) {
 // measured here (620 to 660 of 989 TF/s at its power cap); the rest from public GEMM benchmarks of cuBLAS,
 // rounded down.
 
-/// A card's link to its neighbours.
+/// A card's link to its neighbours, and its bus to the host: cards with NVLink 2, 3 and 4 have PCIe 3, 4
+/// and 5.
 struct Link {
   double gigabytes = 0.0;
   const char* name = "";
+  double host_gigabytes = 0.0;
 };
-constexpr Link kNvlink2{150, "NVLink 2"}, kNvlink3{300, "NVLink 3"}, kNvlink4{450, "NVLink 4"};
-constexpr Link kPcie4x8{12.5, "PCIe 4 x8"}, kPcie4{25, "PCIe 4 x16"}, kPcie5{50, "PCIe 5 x16"};
-constexpr Link kNoPeer{20, "PCIe 4 x16 without peer access"};
+constexpr Link kNvlink2{150, "NVLink 2", 12.5}, kNvlink3{300, "NVLink 3", 25};
+constexpr Link kNvlink4{450, "NVLink 4", 50}, kPcie5{50, "PCIe 5 x16", 50};
+constexpr Link kPcie4x8{12.5, "PCIe 4 x8", 12.5}, kPcie4{25, "PCIe 4 x16", 25};
+constexpr Link kNoPeer{20, "PCIe 4 x16 without peer access", 25};
 
 /// A row of the table: MiB, TF/s in bf16 and fp32, share of the peak, GB/s.
 struct Row {
@@ -81,6 +84,7 @@ std::vector<Card> make_cards() {
                      .sustained = row.sustained,
                      .memory_bandwidth = row.bandwidth * kGiga,
                      .link_bandwidth = row.link.gigabytes * kGiga,
+                     .host_bandwidth = row.link.host_gigabytes * kGiga,
                      .link = row.link.name});
   }
   return cards;

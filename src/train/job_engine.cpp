@@ -41,9 +41,11 @@ JobPlan plan_here(const JobOptions& options, JobModel& model, const JobEngineCon
                            .device = on_gpu ? PlanDevice::kCard : PlanDevice::kHost,
                            .rows = profile_rows(lengths),
                            .device_bytes = on_gpu ? card_share_bytes(context.device)
-                                                  : host_share_bytes(context.layout.local_world, mapped)},
+                                                  : host_share_bytes(context.layout.local_world, mapped),
+                           .host_bytes = on_gpu ? std::optional(host_share_bytes(1, 0)) : std::nullopt},
                           *model.base.model, model.base.config_json);
   context.logger->info(summary_line(plan));
+  require_host_memory(plan);
   return plan;
 }
 

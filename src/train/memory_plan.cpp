@@ -87,6 +87,7 @@ int64_t margin_of(PlanDevice device, int64_t tensor_bytes) {
 MemoryPlan plan_memory(const PlanInput& input) {
   PlanWalk walk(input);
   MemoryPlan plan{.phases = walk.run(), .mapped_bytes = walk.mapped_bytes()};
+  plan.host = walk.host_bytes();
   plan.margin_bytes = margin_of(input.device, plan.tensor_bytes());
   return plan;
 }

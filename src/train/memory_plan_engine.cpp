@@ -50,13 +50,18 @@ void GradientWalk::add(size_t unit, int64_t bytes) {
   ledger_.drop(PlanTerm::kGradients, bytes);
 }
 
+/// The sums lie in host memory that was asked for once: PlanWalk counts it.
+bool GradientWalk::sums_on_host() const {
+  return input_.engine.policy.residency.gradients == memory::Residency::kHost;
+}
+
 /// One rank's gradient is its own sum, as in parallel::GradReducer.
 bool GradientWalk::stays_as_it_is() const {
   return ranks_ * input_.engine.policy.replicate == 1 && (sent_size_ == 4 || sent_size_ == grad_size_);
 }
 
-/// What a reduction needs beside the whole gradient. Gloo receives all ranks' parts before it adds them; those
-/// in bf16 the engine adds itself.
+/// What a reduction needs beside the whole gradient. Gloo receives all ranks' parts before it adds them;
+/// those in bf16 the engine adds itself.
 int64_t GradientWalk::flight_bytes(const GroupSize& group) const {
   const bool host = input_.device == PlanDevice::kHost && ranks_ > 1;
   const int64_t whole = group.elements * sent_size_;
@@ -87,15 +92,16 @@ void GradientWalk::wait_oldest() {
   const GroupSize& group = placed_.groups[flight.group];
   if (cuts()) {
     const int64_t own = group.elements / ranks_;
-    if (stays_as_it_is() && !summed_[flight.group]) {  // the whole gradient becomes the sum
+    if (stays_as_it_is() && !summed_[flight.group] &&
+        !sums_on_host()) {  // the whole gradient becomes the sum
       summed_[flight.group] = 1;
       full_[flight.group] = 0;
       return;
     }
     if (sent_size_ < 4 || input_.engine.deterministic) ledger_.spike(PlanTerm::kReduction, 4 * own);
     ledger_.drop(PlanTerm::kReduction, flight.bytes);
-    if (!summed_[flight.group]) ledger_.hold(PlanTerm::kGradients, own * grad_size_);
-    summed_[flight.group] = 1;
+    if (!summed_[flight.group] && !sums_on_host()) ledger_.hold(PlanTerm::kGradients, own * grad_size_);
+    summed_[flight.group] = !sums_on_host();
     ledger_.drop(PlanTerm::kGradients, group.elements * grad_size_);
     full_[flight.group] = 0;
     return;
@@ -117,7 +123,7 @@ void GradientWalk::finish_backward(bool last) {
 void GradientWalk::hold_step() {
   for (size_t index = 0; index < placed_.groups.size(); ++index) {
     const int64_t elements = placed_.groups[index].elements;
-    if (cuts() && !summed_[index]) {
+    if (cuts() && !summed_[index] && !sums_on_host()) {
       ledger_.hold(PlanTerm::kGradients, elements / ranks_ * grad_size_);
       summed_[index] = 1;
     }

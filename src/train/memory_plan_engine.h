@@ -41,6 +41,7 @@ class GradientWalk final {
   int64_t flight_bytes(const GroupSize& group) const;
   bool cuts() const;
   bool stays_as_it_is() const;
+  bool sums_on_host() const;
 
   const PlanInput& input_;
   const PlacedModel& placed_;

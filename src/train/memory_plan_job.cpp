@@ -14,6 +14,7 @@
 #include "apus/peft/lora_config.h"
 #include "apus/train/job_settings.h"
 #include "train/job_dtype.h"
+#include "train/memory_plan_host_text.h"
 #include "train/memory_plan_trainable.h"
 
 namespace apus::train {
@@ -92,6 +93,8 @@ JobPlan plan_of(const JobOptions& options, const PlanContext& context, const nlo
   plan.card = context.card;
   plan.cluster = context.cluster;
   plan.device_bytes = context.device_bytes;
+  plan.local_world = local;
+  if (context.device == PlanDevice::kCard) plan.host_bytes = context.host_bytes;
   if (context.card) plan.device_bytes = context.card->memory_bytes;
   if (context.device == PlanDevice::kCard) input.card_bytes = plan.device_bytes;
   const auto type = JsonView(config, "config.json").require<std::string>("model_type");
@@ -143,6 +146,11 @@ JobPlan plan_job(const JobOptions& options, const PlanContext& context, nn::Caus
   return plan;
 }
 
+void require_host_memory(const JobPlan& plan) {
+  if (!plan.host_bytes || plan.machine_host_bytes() <= *plan.host_bytes) return;
+  throw ConfigError(host_line(plan));
+}
+
 RowProfile profile_rows(std::span<const data::RowLengths> rows) {
   APUS_CHECK(!rows.empty(), ConfigError, "there are no rows to plan for");
   RowProfile profile;
@@ -164,7 +172,8 @@ RowProfile profile_rows(std::span<const data::RowLengths> rows) {
 
 std::vector<RankedPlan> rank_plans(const JobPlan& plan) {
   APUS_CHECK(plan.card, ConfigError, "plans are ranked for a card; give --card, such as A100-40GB");
-  return rank_plans(plan.input, plan.flops, {.card = *plan.card, .cluster = plan.cluster});
+  return rank_plans(plan.input, plan.flops,
+                    {.card = *plan.card, .cluster = plan.cluster, .host_bytes = plan.host_bytes});
 }
 
 }  // namespace apus::train

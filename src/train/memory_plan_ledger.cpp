@@ -13,6 +13,16 @@ void MemoryLedger::hold(PlanTerm term, int64_t bytes) {
   phase_.peak = now_;
 }
 
+void HostLedger::hold(PlanTerm term, int64_t bytes) {
+  bytes_[term] += bytes;
+  if (device_ == PlanDevice::kHost) ledger_.hold(term, bytes);
+}
+
+void HostLedger::place(PlanTerm term, memory::Residency where, int64_t bytes) {
+  if (where == memory::Residency::kHost) return hold(term, bytes);
+  ledger_.hold(term, bytes);
+}
+
 void MemoryLedger::begin(PlanPhase phase) {
   phase_ = {phase, now_};
   most_ = total_;

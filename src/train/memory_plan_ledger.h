@@ -29,6 +29,24 @@ class MemoryLedger final {
   PhasePlan phase_;
 };
 
+/// What lies on the host: its own on a card's rank, part of the ledger's on a rank that runs on the host.
+class HostLedger final {
+ public:
+  HostLedger(PlanDevice device, MemoryLedger& ledger) : device_(device), ledger_(ledger) {}
+
+  /// Host memory of the engine: it is asked for once and stays.
+  void hold(PlanTerm term, int64_t bytes);
+  /// A state that lies where the policy says.
+  void place(PlanTerm term, memory::Residency where, int64_t bytes);
+  /// Of this rank.
+  const PlanBytes& bytes() const { return bytes_; }
+
+ private:
+  PlanDevice device_;
+  MemoryLedger& ledger_;
+  PlanBytes bytes_;
+};
+
 /// Bytes that live from construction to the end of a scope.
 class Held final {
  public:

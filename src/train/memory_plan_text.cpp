@@ -6,6 +6,7 @@
 
 #include "apus/base/error.h"
 #include "apus/train/memory_plan_job.h"
+#include "train/memory_plan_host_text.h"
 
 namespace apus::train {
 namespace {
@@ -26,12 +27,6 @@ std::string padded(std::string text, size_t width) {
 
 std::string right(const std::string& text, size_t width) {
   return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
-}
-
-/// GiB, or MiB below one tenth of that.
-std::string bytes_text(int64_t bytes) {
-  const double gibibytes = static_cast<double>(bytes) / kGibibyte;
-  return gibibytes < 0.1 ? fixed(gibibytes * 1024, 1) + " MiB" : fixed(gibibytes, 2) + " GiB";
 }
 
 std::string count_text(int64_t elements) {
@@ -91,19 +86,26 @@ std::string seconds_text(double seconds, int width = 0) {
   return fixed(seconds, seconds < 0.1 ? 4 : 2, width);
 }
 
+std::string offload_text(const OffloadTime& time) {
+  if (time.copies == 0 && time.update == 0) return "";
+  return detail::concat("; offload: AdamW on the processors ", fixed(time.update, 2), ", copies ",
+                        fixed(time.copies, 2), ", of which ", fixed(time.exposed, 2), " not hidden");
+}
+
 std::string time_lines(const JobPlan& plan) {
   const StepTime& time = *plan.time;
-  std::string text =
-      detail::concat("Estimated step: ", seconds_text(time.total()), " s (products ", fixed(time.matmul, 2),
-                     ", attention ", fixed(time.attention, 2), ", elementwise ", fixed(time.elementwise, 2),
-                     ", optimizer ", fixed(time.optimizer, 3), ", communication ",
-                     fixed(time.communication, 2), " of which ", fixed(time.exposed, 2), " not hidden; host ",
-                     seconds_text(time.host), "), ", fixed(time.tokens_per_second(), 0), " tokens/s");
+  std::string text = detail::concat(
+      "Estimated step: ", seconds_text(time.total()), " s (products ", fixed(time.matmul, 2), ", attention ",
+      fixed(time.attention, 2), ", elementwise ", fixed(time.elementwise, 2), ", optimizer ",
+      fixed(time.optimizer, 3), ", communication ", fixed(time.communication, 2), " of which ",
+      fixed(time.exposed, 2), " not hidden", offload_text(time.offload), "; host ", seconds_text(time.host),
+      "), ", fixed(time.tokens_per_second(), 0), " tokens/s");
   for (const std::string& line : step_time_assumptions(*plan.card, plan.cluster)) text += "\n  " + line;
   return text;
 }
 
 std::string strategy_text(const RankedPlan& plan) {
+  if (plan.offloads()) return plan.policy.name + " offload";
   return plan.policy.name == "fsdp_shard_grad_op" ? "fsdp grad_op" : plan.policy.name;
 }
 
@@ -122,6 +124,7 @@ nlohmann::ordered_json memory_json(const MemoryPlan& memory) {
   for (const PhasePlan& phase : memory.phases)
     phases[std::string(phase_name(phase.phase))] = bytes_json(phase.peak);
   return {{"phases", phases},
+          {"host", bytes_json(memory.host)},
           {"peak_phase", std::string(phase_name(memory.peak().phase))},
           {"tensor_bytes", memory.tensor_bytes()},
           {"margin_bytes", memory.margin_bytes},
@@ -137,6 +140,9 @@ nlohmann::ordered_json time_json(const StepTime& time) {
           {"optimizer", time.optimizer},
           {"communication", time.communication},
           {"exposed", time.exposed},
+          {"offload_update", time.offload.update},
+          {"offload_copies", time.offload.copies},
+          {"offload_exposed", time.offload.exposed},
           {"host", time.host},
           {"tokens_per_second", time.tokens_per_second()}};
 }
@@ -160,6 +166,7 @@ std::string to_text(const JobPlan& plan) {
     text += "\n  and " + bytes_text(plan.memory.mapped_bytes) +
             " of weights mapped from files, which the host's ranks share";
   }
+  if (plan.memory.host_bytes() > 0) text += "\n  " + host_line(plan);
   if (plan.time) text += "\n" + time_lines(plan);
   return text;
 }
@@ -174,7 +181,8 @@ std::string summary_line(const JobPlan& plan) {
   }
   return detail::concat("Memory plan: ", bytes_text(plan.memory.total_bytes()), " a rank", fit_text(plan),
                         " (", terms, ", margin ", bytes_text(plan.memory.margin_bytes), "); recompute ",
-                        recompute_name(plan.input.engine.recompute));
+                        recompute_name(plan.input.engine.recompute), plan.memory.host_bytes() > 0 ? "; " : "",
+                        host_line(plan));
 }
 
 nlohmann::ordered_json to_json(const JobPlan& plan) {
@@ -193,6 +201,10 @@ nlohmann::ordered_json to_json(const JobPlan& plan) {
   if (plan.device_bytes) {
     json["device_bytes"] = *plan.device_bytes;
     json["fits"] = plan.memory.fits(*plan.device_bytes);
+  }
+  if (plan.host_bytes) {
+    json["host_bytes"] = *plan.host_bytes;
+    json["host_fits"] = plan.machine_host_bytes() <= *plan.host_bytes;
   }
   if (plan.card) json["card"] = plan.card->name;
   if (plan.time) json["seconds"] = time_json(*plan.time);
@@ -223,6 +235,8 @@ nlohmann::ordered_json to_json(const std::vector<RankedPlan>& plans) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const RankedPlan& ranked : plans) {
     list.push_back({{"strategy", ranked.policy.name},
+                    {"offload", ranked.offloads()},
+                    {"host_bytes", ranked.memory.host_bytes()},
                     {"micro_batch_rows", ranked.micro_batch_rows},
                     {"accumulation", ranked.accumulation},
                     {"recompute", std::string(recompute_name(ranked.recompute))},

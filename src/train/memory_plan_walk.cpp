@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "apus/base/error.h"
-#include "apus/memory/param_group.h"
 #include "apus/ops/token_log_probs.h"
 #include "train/memory_plan_fused.h"
 #include "train/memory_plan_projection.h"
@@ -38,12 +37,6 @@ ModelShape plain_copy(ModelShape model) {
   return model;
 }
 
-/// Of one element's moments, and of its master where that is not the parameter.
-int64_t state_bytes(const GroupSize& group, memory::OptimizerStates states) {
-  if (states == memory::OptimizerStates::kBf16) return 4;
-  return group.size < 4 ? 12 : 8;
-}
-
 bool trains(const UnitShape& unit) {
   return std::ranges::any_of(unit.parameters,
                              [](const ParameterShape& parameter) { return parameter.trainable; });
@@ -75,6 +68,7 @@ PlanWalk::PlanWalk(const PlanInput& input)
       placed_(place_model(input_, ranks_)),
       reference_(place_reference(input_, ranks_)),
       reference_model_(plain_copy(input_.model)),
+      host_(input_.device, ledger_),
       gradients_(input_, placed_, ranks_, ledger_),
       gather_(input_, placed_, ranks_, ledger_),
       reference_gather_(input_, reference_, ranks_, ledger_),
@@ -175,46 +169,6 @@ int64_t PlanWalk::mapped_bytes() const {
   return mapped ? placed_.frozen_bytes : 0;
 }
 
-/// Groups take their values from the leaves one after another; where these are no mappings, they exist first.
-void PlanWalk::load() {
-  ledger_.begin(PlanPhase::kLoad);
-  const bool mapped = input_.mapped_weights;
-  const bool counts_frozen = input_.device == PlanDevice::kCard || !mapped;
-  if (counts_frozen) ledger_.hold(PlanTerm::kFrozen, placed_.frozen_bytes);
-  ledger_.hold(PlanTerm::kReference, placed_.frozen_adapter_bytes);
-  // A second model is there before either is sharded.
-  const bool second = input_.reference == PlanReference::kSecondModel;
-  const int64_t whole_reference = second && !mapped ? reference_.frozen_shard_bytes * ranks_ : 0;
-  if (second && counts_frozen) ledger_.hold(PlanTerm::kReference, reference_.frozen_bytes);
-  ledger_.hold(PlanTerm::kReference, whole_reference);
-  int64_t leaves = 0, frozen_leaves = 0;
-  for (const GroupSize& group : placed_.groups) leaves += mapped ? 0 : group.used * group.source_size;
-  if (!mapped && placed_.frozen_shard_bytes > 0) frozen_leaves = placed_.frozen_shard_bytes * ranks_;
-  ledger_.hold(PlanTerm::kTrainable, leaves);
-  ledger_.hold(PlanTerm::kFrozen, frozen_leaves);
-  for (const GroupSize& group : placed_.groups) {
-    const int64_t updated = input_.engine.policy.opt_shard ? group.elements / ranks_ : group.elements;
-    ledger_.hold(PlanTerm::kTrainable, group.sharded ? group.bytes() / ranks_ : group.bytes());
-    ledger_.hold(PlanTerm::kOptimizer, updated * state_bytes(group, input_.engine.optimizer_states));
-    // Each rank reads its own range of sharded parameters, or all of them to agree on rank 0's values.
-    const bool own = group.sharded && input_.engine.initial_values == parallel::InitialValues::kOwn;
-    const int64_t piece =
-        std::min(own ? group.elements / ranks_ : group.elements, memory::ParamGroup::kPieceElements);
-    ledger_.spike(PlanTerm::kTrainable, piece * group.source_size);
-    if (!mapped) ledger_.drop(PlanTerm::kTrainable, group.used * group.source_size);
-  }
-  for (size_t unit = 0; unit < placed_.unit_bytes.size() && placed_.frozen_shard_bytes > 0; ++unit) {
-    int64_t bytes = placed_.unit_bytes[unit];
-    for (const GroupSize& group : placed_.groups) {
-      if (group.sharded && group.first_unit == unit) bytes -= group.bytes();
-    }
-    ledger_.hold(PlanTerm::kFrozen, bytes / ranks_);
-    if (!mapped) ledger_.drop(PlanTerm::kFrozen, bytes);
-  }
-  if (second) ledger_.hold(PlanTerm::kReference, reference_.frozen_shard_bytes - whole_reference);
-  end_phase();
-}
-
 void PlanWalk::step() {
   const Held batches(ledger_, PlanTerm::kBatches, batch_bytes());
   if (input_.accumulation > 1) micro_batch(false);
@@ -260,6 +214,36 @@ void PlanWalk::hold_hidden(int64_t rows) {
   hidden_ += rows;
 }
 
+/// As parallel::BlockRunner: what a recomputed block keeps waits on the host, but the last one's.
+bool PlanWalk::stores(size_t unit, bool again) const {
+  return again && input_.engine.activations == memory::Residency::kHost &&
+         unit + 2 < input_.model.units.size();
+}
+
+void PlanWalk::store_input(Recorded& recorded) {
+  recorded.stored = true;
+  if (++stored_ <= buffers_) return;
+  ++buffers_;
+  host_.hold(PlanTerm::kActivations, hidden_bytes(batch_));
+}
+
+/// The next unit begins: the input that was stored last leaves the device, unless a tape below holds it too.
+void PlanWalk::let_go() {
+  if (recorded_.empty() || !recorded_.back().stored || recorded_.back().is_away) return;
+  Recorded& last = recorded_.back();
+  const bool on_tape = recorded_.size() > 1 ? !recorded_[recorded_.size() - 2].again
+                                            : last.unit == 1 && trains(input_.model.units.front());
+  last.is_away = true;
+  if (!on_tape) hold_hidden(-1);
+}
+
+void PlanWalk::bring_back(Recorded& recorded) {
+  if (!recorded.stored) return;
+  if (recorded.is_away) hold_hidden(1);
+  recorded.stored = recorded.is_away = false;
+  --stored_;
+}
+
 void PlanWalk::forward() {
   const size_t head = input_.model.units.size() - 1;
   const Pass embedding = trains(input_.model.units.front()) ? Pass::kTaped : Pass::kPlain;
@@ -273,15 +257,20 @@ void PlanWalk::forward() {
     const bool again = recompute_of(unit - 1) == Recompute::kBlock;
     const Pass pass = records ? Pass::kTaped : Pass::kPlain;
     gather_.begin(unit, pass);
+    if (records) {
+      let_go();
+      recorded_.push_back({unit, &cost, again, needs});
+      if (stores(unit, again)) store_input(recorded_.back());
+    }
     ledger_.spike(PlanTerm::kActivations, records && !again ? cost.recording : cost.plain);
     if (records) {
       hold_hidden(1);
       if (!again) ledger_.hold(PlanTerm::kActivations, cost.kept);
-      recorded_.push_back({unit, &cost, again, needs});
     }
     gather_.end(unit, pass);
   }
   gather_.begin(head, Pass::kTaped);
+  let_go();
   // Where each row's factor is known, the head's weight gradient is made with the logits.
   if (on_card() && head_.trains && input_.reference == PlanReference::kNone) gradients_.open(head);
   ledger_.spike(PlanTerm::kHead, head_.recording);
@@ -301,7 +290,11 @@ void PlanWalk::backward(bool last) {
   ledger_.drop(PlanTerm::kHead, head_.kept);
   gradients_.add(head, head_.gradients);
   hold_hidden(1);  // the gradient of the last block's output
-  for (; !recorded_.empty(); recorded_.pop_back()) block_backward(recorded_.back());
+  for (; !recorded_.empty(); recorded_.pop_back()) {
+    bring_back(recorded_.back());
+    if (recorded_.size() > 1) bring_back(recorded_[recorded_.size() - 2]);
+    block_backward(recorded_.back());
+  }
   const UnitShape& embedding = input_.model.units.front();
   if (trains(embedding)) {
     int64_t elements = 0;
@@ -336,47 +329,11 @@ void PlanWalk::block_backward(const Recorded& recorded) {
   gradients_.add(recorded.unit, cost.gradients);
 }
 
-/// From the reduced gradients to the next step's parameters.
-void PlanWalk::update() {
-  const Held batches(ledger_, PlanTerm::kBatches, batch_bytes());
-  const bool gloo = input_.device == PlanDevice::kHost && ranks_ > 1;
-  ledger_.begin(PlanPhase::kUpdate);
-  gradients_.hold_step();
-  int64_t copies = 0, largest = 0, largest_update = 0;
-  for (const GroupSize& group : placed_.groups) {
-    const bool whole = !input_.engine.policy.opt_shard;
-    largest_update = std::max(largest_update, whole ? group.elements : group.elements / ranks_);
-    if (group.sharded || whole || !gloo) continue;
-    copies += group.bytes() / ranks_;
-    largest = std::max(largest, group.bytes());
-  }
-  if (gradients_.grad_size() < 4 && !on_card()) ledger_.spike(PlanTerm::kOptimizer, 4 * largest_update);
-  // Gloo copies the own ranges as the gathers start, and receives two at a time.
-  ledger_.spike(PlanTerm::kReduction, copies + (placed_.groups.size() > 1 ? 2 : 1) * largest);
-  gradients_.reset();
-  end_phase();
-}
-
 void PlanWalk::evaluate() {
   ledger_.begin(PlanPhase::kEvaluation);
   const BatchSizes batch = batch_of(input_.rows, input_.eval_batch_rows);
   reference_pass(batch);
   plain_pass(batch, input_.model, gather_);
-  end_phase();
-}
-
-/// Masters in fp32, gathered where they are cut over the ranks.
-void PlanWalk::save() {
-  ledger_.begin(PlanPhase::kSave);
-  const bool gloo = input_.device == PlanDevice::kHost && ranks_ > 1;
-  int64_t gathered = 0;
-  for (const GroupSize& group : placed_.groups) {
-    if ((!group.sharded && group.size == 4) || !input_.engine.policy.opt_shard) continue;
-    ledger_.hold(PlanTerm::kSaving, 4 * group.elements);
-    if (gloo) ledger_.spike(PlanTerm::kReduction, 4 * group.elements);
-    gathered += 4 * group.elements;
-  }
-  ledger_.drop(PlanTerm::kSaving, gathered);
   end_phase();
 }
 

@@ -18,6 +18,7 @@ class PlanWalk final {
   /// Walks all phases; called once.
   std::vector<PhasePlan> run();
   int64_t mapped_bytes() const;
+  const PlanBytes& host_bytes() const { return host_.bytes(); }
 
  private:
   /// A unit that waits for its backward.
@@ -26,9 +27,12 @@ class PlanWalk final {
     const BlockCost* cost = nullptr;
     bool again = false;       // its forward runs again
     bool input_grad = false;  // it returns a gradient
+    bool stored = false;      // its input waits on the host
+    bool is_away = false;     // and has left the device
   };
 
   void load();
+  void hold_host_rooms();
   void step();
   void micro_batch(bool last);
   void update();
@@ -43,6 +47,10 @@ class PlanWalk final {
   void block_backward(const Recorded& recorded);
   void cost_blocks();
   void hold_hidden(int64_t rows);
+  bool stores(size_t unit, bool again) const;
+  void store_input(Recorded& recorded);
+  void let_go();
+  void bring_back(Recorded& recorded);
   PassSizes pass_sizes(const BatchSizes& batch, bool input_needs_grad) const;
   parallel::Recompute recompute_of(size_t block) const;
   BlockCost cost_of(const UnitShape& block, const PassSizes& pass, parallel::Recompute recompute) const;
@@ -56,6 +64,7 @@ class PlanWalk final {
   PlacedModel placed_, reference_;
   ModelShape reference_model_;
   MemoryLedger ledger_;
+  HostLedger host_;
   GradientWalk gradients_;
   GatherWalk gather_, reference_gather_;
   BatchSizes batch_;
@@ -63,7 +72,8 @@ class PlanWalk final {
   std::vector<char> needs_grad_;  // of each block's input; the head's behind them
   HeadCost head_;
   std::vector<Recorded> recorded_;
-  int64_t hidden_ = 0;  // [T, D] that are held
+  int64_t hidden_ = 0;                // [T, D] that are held
+  int64_t stored_ = 0, buffers_ = 0;  // inputs that wait on the host, and the most at a time
   std::vector<PhasePlan> phases_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "apus/base/error.h"
 #include "train/memory_plan_groups.h"
+#include "train/step_time_offload.h"
 
 namespace apus::train {
 namespace {
@@ -169,6 +170,7 @@ double host_seconds(const PlanInput& input, const Passes& passes) {
 double optimizer_bytes(const PlanInput& input) {
   const int ranks = input.world / input.engine.policy.replicate;
   double bytes = 0.0;
+  if (input.engine.policy.residency.optimizer == memory::Residency::kHost) return bytes;
   for (const GroupSize& group : place_model(input, ranks).groups) {
     const auto updated =
         static_cast<double>(input.engine.policy.opt_shard ? group.elements / ranks : group.elements);
@@ -207,6 +209,7 @@ StepTime estimate_step(const PlanInput& input, const models::TokenFlops& flops, 
   const Traffic traffic = traffic_of(input, card, cluster);
   time.communication = traffic.hidden + traffic.bare;
   const double cover = input.engine.overlap_comm ? kHidden * time.compute() : 0.0;
+  time.offload = offload_time(input, card, cluster, time.compute());
   time.exposed = traffic.bare + std::max(0.0, traffic.hidden - cover);
   return time;
 }
@@ -236,6 +239,9 @@ std::vector<std::string> step_time_assumptions(const Card& card, const Cluster& 
       detail::concat("no step is shorter than what the host takes to start its kernels: ", kNodeForward * 1e6,
                      " us a tape node forward, ", kNodeBackward * 1e6, " us backward, ", kLaunch * 1e6,
                      " us a launch"),
+      detail::concat("what lies on the host: AdamW at 70 % of ", cluster.host_memory_bandwidth / 1e9,
+                     " GB/s that a machine's ranks share, copies at ", card.host_bandwidth / 1e9,
+                     " GB/s a direction"),
       "padding, waiting for data, logging, evaluation and saving are not counted"};
 }
 

@@ -45,7 +45,7 @@ Setter figure(Number TrainCase::*member, std::string key) {
 const std::map<std::string, Setter>& setters() {
   static const std::map<std::string, Setter> kSetters = {
       {"kind", word(&TrainCase::kind, {"lora", "full", "dpo"})},
-      {"size", word(&TrainCase::size, {"0.5b", "7b", "14b", "tiny"})},
+      {"size", word(&TrainCase::size, {"0.5b", "3b", "7b", "14b", "tiny"})},
       {"layers", figure(&TrainCase::layers, "layers")},
       {"B", figure(&TrainCase::batch, "B")},
       {"S", figure(&TrainCase::length, "S")},
@@ -57,6 +57,11 @@ const std::map<std::string, Setter>& setters() {
       {"reference", word(&TrainCase::reference, {"adapter-off", "cached"})},
       {"world", figure(&TrainCase::world, "world")},
       {"policy", word(&TrainCase::policy, {"ddp", "zero1", "zero2", "zero3", "fsdp"})},
+      {"offload", word(&TrainCase::offload, {"none", "optimizer", "optimizer+gradients",
+                                             "optimizer+parameters", "all"})},
+      {"activations", word(&TrainCase::activations, {"device", "host"})},
+      {"update", figure(&TrainCase::update, "update")},
+      {"clip", figure(&TrainCase::clip, "clip")},
       {"cap_gib", figure(&TrainCase::cap_gib, "cap_gib")},
       {"optim", word(&TrainCase::optim, {"adamw", "adamw_bf16"})},
       {"grad", word(&TrainCase::grad, {"auto", "fp32", "bf16"})},
@@ -88,6 +93,19 @@ void check(const TrainCase& job) {
              "min_s needs two warm steps to learn how long one is; give warm=2 or more, or min_s=0");
   APUS_CHECK(job.shorter < job.length - job.length / 4, ConfigError, "short=", job.shorter,
              " leaves nothing of an answer of ", job.length - job.length / 4, " tokens");
+  APUS_CHECK(job.update || (!job.is_dpo() && job.offload == "none"), ConfigError,
+             "update=0 is for kind=lora and kind=full with offload=none");
+  APUS_CHECK(job.activations == "device" || job.recompute == "block", ConfigError,
+             "activations=host moves what recomputed blocks keep; give recompute=block");
+}
+
+memory::StateResidency residency_of(const std::string& offload) {
+  using enum memory::Residency;
+  const bool gradients = offload == "optimizer+gradients" || offload == "all";
+  const bool parameters = offload == "optimizer+parameters" || offload == "all";
+  return {.optimizer = offload == "none" ? kDevice : kHost,
+          .gradients = gradients ? kHost : kDevice,
+          .parameters = parameters ? kHost : kDevice};
 }
 
 parallel::ShardPolicy policy_of(const std::string& name) {
@@ -132,6 +150,10 @@ models::DecoderConfig TrainCase::model_config() const {
     config.vocab_size = 151936, config.hidden_size = 896, config.intermediate_size = 4864;
     config.num_hidden_layers = 24, config.num_attention_heads = 14, config.num_key_value_heads = 2;
     config.head_dim = 64, config.tie_word_embeddings = true;
+  } else if (size == "3b") {
+    config.vocab_size = 151936, config.hidden_size = 2048, config.intermediate_size = 11008;
+    config.num_hidden_layers = 36, config.num_attention_heads = 16, config.num_key_value_heads = 2;
+    config.tie_word_embeddings = true;
   } else if (size == "tiny") {
     config.vocab_size = 1024, config.hidden_size = 256, config.intermediate_size = 512;
     config.num_hidden_layers = 2, config.num_attention_heads = 2, config.num_key_value_heads = 1;
@@ -142,6 +164,8 @@ models::DecoderConfig TrainCase::model_config() const {
 
 parallel::ShardedModelOptions TrainCase::engine_options() const {
   parallel::ShardedModelOptions options{.policy = policy_of(policy), .recompute = recompute_of(recompute)};
+  options.policy.residency = residency_of(offload);
+  if (activations == "host") options.activations = memory::Residency::kHost;
   options.compute_dtype = options.frozen_dtype = scalar_type();
   if (head_chunk > 0 || device == "cuda") options.head_chunk_tokens = head_chunk;
   if (optim == "adamw_bf16") options.optimizer_states = memory::OptimizerStates::kBf16;

@@ -15,7 +15,7 @@ namespace apus::bench {
 struct TrainCase {
   /// lora, full (both SFT) or dpo (LoRA).
   std::string kind = "lora";
-  /// Qwen2.5's shapes: 0.5b, 7b, 14b, or tiny.
+  /// Qwen2.5's shapes: 0.5b, 3b, 7b, 14b, or tiny.
   std::string size = "7b";
   /// Overrides the size's number of layers; 0 = does not.
   int64_t layers = 0;
@@ -35,6 +35,14 @@ struct TrainCase {
   int world = 1;
   /// ddp, zero1, zero2, zero3 or fsdp.
   std::string policy = "ddp";
+  /// What lies on the host: none, optimizer, optimizer+gradients, optimizer+parameters or all.
+  std::string offload = "none";
+  /// Where the inputs of recomputed blocks lie between forward and backward: device or host.
+  std::string activations = "device";
+  /// 0: steps without norm, clipping and update; SFT alone.
+  bool update = true;
+  /// Gradients are clipped to this norm; 0 = they are not.
+  double clip = 1.0;
   /// The caching allocator may take so many GiB; 0 = all.
   double cap_gib = 0;
   /// adamw (fp32 masters and moments) or adamw_bf16.
@@ -80,6 +88,8 @@ struct TrainCase {
   at::ScalarType scalar_type() const { return dtype == "fp32" ? at::kFloat : at::kBFloat16; }
   models::DecoderConfig model_config() const;
   parallel::ShardedModelOptions engine_options() const;
+  /// Something lies on the host.
+  bool offloads() const { return offload != "none" || activations == "host"; }
 };
 
 /// Reads the words. Throws ConfigError naming an unknown key or value and those that are known.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include "tests/bench/train_bench_flops.h"
 #include "tests/bench/train_bench_meter.h"
 #include "tests/bench/train_bench_model.h"
+#include "tests/bench/train_bench_passes.h"
 #include "tests/bench/train_bench_shares.h"
 
 namespace apus::bench {
@@ -158,6 +160,7 @@ train::TrainerOptions trainer_options(const TrainCase& job) {
                                 .eval_steps = 0};
   options.collate.layout = job.layout == "packed" ? data::BatchLayout::kPacked : data::BatchLayout::kPadded;
   options.update.lr = job.lr;
+  options.update.max_grad_norm = job.clip;
   return options;
 }
 
@@ -176,11 +179,23 @@ void write_plan(const TrainCase& job, const train::ModelShape& shape, Json& json
     input.reference = job.is_cached() ? train::PlanReference::kCached : train::PlanReference::kSameModel;
   const train::MemoryPlan plan = train::plan_memory(input);
   json["planned_gib"] = rounded(static_cast<double>(plan.tensor_bytes()) / kGib, 3);
+  json["planned_host_gib"] = rounded(static_cast<double>(plan.host_bytes()) / kGib, 3);
   json["planned_with_margin_gib"] = rounded(static_cast<double>(plan.total_bytes()) / kGib, 3);
   for (const train::PhasePlan& phase : plan.phases) {
     json["planned_phases"][std::string(train::phase_name(phase.phase))] =
         rounded(static_cast<double>(phase.peak.total()) / kGib, 3);
   }
+}
+
+/// Memory of this process that no file backs: what is pinned is in it.
+int64_t host_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  int64_t kibibytes = 0;
+  while (status >> word) {
+    if (word == "RssAnon:" && status >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
 }
 
 /// Trains until the watch says so.
@@ -193,6 +208,11 @@ void train_watched(const TrainCase& job, BenchModel& model, StepWatch& watch, Lo
   };
   std::shared_ptr<const data::Dataset> rows = make_rows(job);
   const train::TrainerOptions options = trainer_options(job);
+  if (!job.update) {
+    run_passes(job, model.engine(), model.adapters(), *rows, options,
+               [&](const train::StepReport& report) { return watch.on_step(report); });
+    return;
+  }
   if (!job.is_dpo()) {
     train::SftTrainer trainer(model.engine(), {.adapters = model.adapters(), .trainer = options}, context);
     stop = [&] { trainer.trainer().request_stop(); };
@@ -220,6 +240,7 @@ Json run_case(const TrainCase& job) {
   Json json;
   json["apus"] = job.words;
   json["device"] = device.name();
+  const int64_t host_before = host_bytes();
   BenchModel model(job, device);
   write_plan(job, model.shape(), json);
   device.wait();
@@ -229,6 +250,7 @@ Json run_case(const TrainCase& job) {
   StepWatch watch(job, device);
   train_watched(job, model, watch, logger);
   watch.write(json);
+  json["host_gib"] = rounded(static_cast<double>(host_bytes() - host_before) / kGib, 3);
   json["total_s"] = rounded(seconds_between(start, SteadyClock::now()), 3);
   return json;
 }

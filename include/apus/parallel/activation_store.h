@@ -14,15 +14,15 @@ namespace apus::parallel {
 /// ShardedModelOptions::activations = kHost.
 ///
 /// A tensor is copied out as it is stored, and its device memory is given back when the next unit begins
-/// (let_go): by then the copy has run beside one unit. It comes back into new device memory, asked for one unit
-/// before its use. So forward holds one input on the device, backward two, whatever the depth.
-/// Stream:      GPU: copies run on one stream of their own, in both directions, and so in the order in which
-///              they were asked for: a buffer that is filled again needs no event. The host waits for nothing.
-///              Memory changes hands by events that the compute stream waits for; nothing is recorded on a
-///              stream in the allocator. CPU: real copies, at once.
+/// (let_go): by then the copy has run beside one unit. It comes back into new device memory, asked for one
+/// unit before its use. So forward holds one input on the device, backward two, whatever the depth. Stream:
+/// GPU: copies run on one stream of their own, in both directions, and so in the order in which
+///              they were asked for: a buffer that is filled again needs no event. The host waits for
+///              nothing. Memory changes hands by events that the compute stream waits for; nothing is
+///              recorded on a stream in the allocator. CPU: real copies, at once.
 /// Memory:      host buffers (pinned on a GPU) as many as tensors were stored at a time, each as large as the
-///              largest, kept from step to step; a larger tensor replaces the free buffers that it outgrows.
-///              libtorch's allocator rounds pinned memory up to a power of two.
+///              largest, kept from step to step; a larger tensor replaces the free buffers that it outgrows
+///              (then alone the host waits, for the copies under way).
 /// Determinism: bitwise: what comes back has the bits, sizes and strides of what went.
 class APUS_API ActivationStore final {
  public:

@@ -30,8 +30,8 @@ struct APUS_API Unit {
 
 /// What a BlockRunner does with what it keeps.
 struct APUS_API BlockRunnerOptions {
-  /// Where the input of a unit lies that runs under kBlock, between its forward and its backward. kHost: in an
-  /// ActivationStore. Inputs that the store does not take stay, as do the tapes of other units.
+  /// Where the input of a unit lies that runs under kBlock, between its forward and its backward. kHost: in
+  /// an ActivationStore. Inputs that the store does not take stay, as do the tapes of other units.
   memory::Residency activations = memory::Residency::kDevice;
   /// The inputs of units from this ordinal on stay on the device: the last ones are needed at once.
   size_t kept_from = SIZE_MAX;

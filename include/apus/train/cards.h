@@ -27,6 +27,8 @@ struct APUS_API Card {
   double memory_bandwidth = 0.0;
   /// Bytes a second in one direction between cards of a host, as a collective sees it.
   double link_bandwidth = 0.0;
+  /// Bytes a second in one direction between the card and its host's memory.
+  double host_bandwidth = 0.0;
   /// What that link is, e.g. "NVLink 3".
   std::string link;
 };
@@ -48,6 +50,8 @@ struct APUS_API Cluster {
   int cards_per_host = 8;
   /// Bytes a second in one direction that a host's network gives its ranks together: 200 Gbit/s.
   double network_bandwidth = 25e9;
+  /// Bytes a second of a host's memory, which its ranks share: two sockets of eight channels DDR4-3200.
+  double host_memory_bandwidth = 400e9;
 };
 
 }  // namespace apus::train

@@ -122,6 +122,9 @@ struct APUS_API MemoryPlan {
   int64_t margin_bytes = 0;
   /// Mapped weights, shared by all ranks of a host through the page cache; 0 on cards.
   int64_t mapped_bytes = 0;
+  /// What this rank keeps in host memory for states and activations that are offloaded: pinned, asked for
+  /// once and kept. On cards beside the phases' peaks, on hosts part of them.
+  PlanBytes host = {};
 
   /// The phase that needs the most.
   const PhasePlan& peak() const;
@@ -130,14 +133,16 @@ struct APUS_API MemoryPlan {
   /// With the margin.
   int64_t total_bytes() const { return tensor_bytes() + margin_bytes; }
   bool fits(int64_t device_bytes) const { return total_bytes() <= device_bytes; }
+  /// Of `host`.
+  int64_t host_bytes() const { return host.total(); }
 };
 
 /// Walks one optimizer step (and loading, evaluation and saving) as the engine makes it, allocation by
-/// allocation, without tensors.
+/// allocation, without tensors. What the policy's residency and the activations' put on the host is counted
+/// there (docs/design/offload.md).
 ///
 /// Maths:   each phase's figure is the largest sum of what lives at one moment, not a sum of maxima. What
-/// blocks
-///          keep is derived in docs/design/memory_plan.md.
+///          blocks keep is derived in docs/design/memory_plan.md.
 /// Throws:  ConfigError if policy and world do not fit, or a size is missing.
 APUS_API MemoryPlan plan_memory(const PlanInput& input);
 

@@ -38,6 +38,8 @@ struct APUS_API PlanContext {
   std::optional<Card> card = {};
   /// Bytes that a rank may use where no card is named: see host_share_bytes. Absent = unknown.
   std::optional<int64_t> device_bytes = {};
+  /// Host memory of a machine with cards that is free for what its ranks offload. Absent = unknown.
+  std::optional<int64_t> host_bytes = {};
   Cluster cluster = {};
 };
 
@@ -51,7 +53,13 @@ struct APUS_API JobPlan {
   Cluster cluster;
   /// What a rank may use: the card's memory, or PlanContext::device_bytes.
   std::optional<int64_t> device_bytes;
+  /// Ranks of a machine, and what is free of its host memory: PlanContext::host_bytes.
+  int local_world = 1;
+  std::optional<int64_t> host_bytes;
   std::optional<StepTime> time;
+
+  /// What all ranks of a machine pin.
+  int64_t machine_host_bytes() const { return memory.host_bytes() * local_world; }
 };
 
 /// The plan of a job, from its options and the model's config.json alone: neither weights nor data are read.
@@ -65,6 +73,11 @@ APUS_API JobPlan plan_job(const JobOptions& options, const PlanContext& context)
 /// folder. Options are resolved ones.
 APUS_API JobPlan plan_job(const JobOptions& options, const PlanContext& context, nn::CausalLm& model,
                           const std::string& config_json);
+
+/// Refuses a job whose ranks offload more than their machine has free: the system would end it in the middle
+/// of loading, without a word. Unknown memory, and ranks that run on the host (whose plan counts it anyway)
+/// pass. Throws:  ConfigError with both figures and what to change.
+APUS_API void require_host_memory(const JobPlan& plan);
 
 /// A host rank's share of the memory that is free now, within the control group's limit; mapped weights,
 /// which all ranks of the host share, count once. Throws: FileError if /proc/meminfo cannot be read.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct APUS_API RankedPlan {
   StepTime time;
   bool fits = false;
 
+  /// States lie on the host.
+  bool offloads() const { return policy.residency != memory::StateResidency{}; }
   /// Flags that ask for it.
   std::string flags() const;
 };
@@ -32,6 +35,8 @@ struct APUS_API RankOptions {
   Cluster cluster;
   /// Largest micro-batch.
   int64_t max_micro_batch_rows = 16;
+  /// Host memory of a machine that its ranks may pin; absent = enough.
+  std::optional<int64_t> host_bytes = {};
 };
 
 /// Every strategy, micro-batch and recompute of a job, with the rows of a step as they are: those that fit,
@@ -39,7 +44,8 @@ struct APUS_API RankOptions {
 ///
 /// Tried are Ddp, Zero1, Zero2, Zero3, Fsdp with parameters kept from forward to backward, and HybridFsdp
 /// over several hosts; micro-batches of 1, 2, 4, ... rows that divide the rows of a rank's step; three kinds
-/// of recompute. Of plans that differ in recompute alone the slower ones that fit are left out.
+/// of recompute. If none of these fits, or the job offloads, zero2_offload and zero3_offload too. Of plans
+/// that differ in recompute alone the slower ones that fit are left out.
 APUS_API std::vector<RankedPlan> rank_plans(const PlanInput& job, const models::TokenFlops& flops,
                                             const RankOptions& options);
 

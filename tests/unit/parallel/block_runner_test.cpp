@@ -123,8 +123,7 @@ TEST_P(BlockRunnerTest, AGraphThatIsDroppedLeavesNothingBehind) {
     runner_.finish_backward();
     sink_.flush();
   }
-  const bool stores =
-      recompute() == Recompute::kBlock && GetParam().activations == memory::Residency::kHost;
+  const bool stores = recompute() == Recompute::kBlock && GetParam().activations == memory::Residency::kHost;
   EXPECT_EQ(runner_.host_bytes(), stores ? 2 * 2 * 3 * 4 : 0);
 }
 
