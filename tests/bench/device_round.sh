@@ -10,6 +10,7 @@
 #   device_round.sh compare KEY=VALUE ...     losses of apus and of transformers + PEFT (compare_losses.py; autocast=0:
 #                                             the peer in fp32)
 #   device_round.sh peer KEY=VALUE ...        peers.py alone
+#   device_round.sh offload_peer KEY=VALUE ...   the peer with its states on the host (peers_offload.py)
 #
 # A few lines are printed; under $OUT (default /tmp/round) come round.log, all output of all steps, and one file of
 # JSON lines a kind of step. SECONDS_EACH limits one program (120), LINES_EACH what is shown of its failures (40).
@@ -107,5 +108,9 @@ case ${1:-} in
   peer) shift; peers
     timeout "$limit" python3 "$carry/peers/peers.py" run "$@" 2>"$log/peer.err" | tee -a "$out/peer.jsonl"
     ;;
-  *) sed -n '2,16p' "$0"; exit 2 ;;
+  offload_peer) shift; peers
+    timeout "$limit" python3 "$root/tests/bench/peers_offload.py" "$@" peers="$carry/peers/peers.py" \
+      2>"$log/offload_peer.err" | tee -a "$out/peer.jsonl"
+    ;;
+  *) sed -n '2,18p' "$0"; exit 2 ;;
 esac
