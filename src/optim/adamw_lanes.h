@@ -179,23 +179,37 @@ struct RandomBits {
   typename Lanes::Words low, high;
 };
 
+/// Those of the three arrays, in the order of RoundedArray, round by round: the chains hide each other's
+/// latency.
 template <typename Lanes>
-APUS_LANES_INLINE RandomBits<Lanes> random_bits(typename Lanes::Words groups, uint32_t step,
-                                                RoundedArray array, const RoundKeys<Lanes>& keys) {
+APUS_LANES_INLINE void random_bits(typename Lanes::Words groups, uint32_t step, const RoundKeys<Lanes>& keys,
+                                   RandomBits<Lanes> (&bits)[3]) {
   using Words = typename Lanes::Words;
   const Words factor0 = Lanes::all_words(0xD2511F53u), factor2 = Lanes::all_words(0xCD9E8D57u);
-  Words w0 = groups, w1 = Lanes::high_half(groups), w2 = Lanes::all_words(step),
-        w3 = Lanes::all_words(static_cast<uint32_t>(array));
+  Words w0[3], w1[3], w2[3], w3[3];
+#pragma GCC unroll 3
+  for (uint32_t array = 0; array < 3; ++array) {
+    w0[array] = groups;
+    w1[array] = Lanes::high_half(groups);
+    w2[array] = Lanes::all_words(step);
+    w3[array] = Lanes::all_words(array);
+  }
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
-    const Words a = Lanes::product(factor0, w0), b = Lanes::product(factor2, w2);
-    w0 = Lanes::xor_of(Lanes::high_half(b), w1, keys.first[round]);
-    w2 = Lanes::xor_of(Lanes::high_half(a), w3, keys.second[round]);
-    w1 = b;
-    w3 = a;
+#pragma GCC unroll 3
+    for (int array = 0; array < 3; ++array) {
+      const Words a = Lanes::product(factor0, w0[array]), b = Lanes::product(factor2, w2[array]);
+      w0[array] = Lanes::xor_of(Lanes::high_half(b), w1[array], keys.first[round]);
+      w2[array] = Lanes::xor_of(Lanes::high_half(a), w3[array], keys.second[round]);
+      w1[array] = b;
+      w3[array] = a;
+    }
   }
-  const Words first = Lanes::joined(w0, w1), second = Lanes::joined(w2, w3);
-  return {Lanes::even_pairs(first, second), Lanes::odd_pairs(first, second)};
+#pragma GCC unroll 3
+  for (int array = 0; array < 3; ++array) {
+    const Words first = Lanes::joined(w0[array], w1[array]), second = Lanes::joined(w2[array], w3[array]);
+    bits[array] = {Lanes::even_pairs(first, second), Lanes::odd_pairs(first, second)};
+  }
 }
 
 /// Elements of even and odd place in fp32.
@@ -265,12 +279,11 @@ void update_bf16(const AdamwArrays16& a, int64_t count, const AdamwCoefficients&
   for (; at + kTurn <= count; at += kTurn) {
     const auto groups =
         Lanes::groups_from(static_cast<uint64_t>(rounding.first_element + at) / kRoundingGroup);
-    const auto master = random_bits<Lanes>(groups, rounding.step, RoundedArray::kMaster, keys),
-               exp_avg = random_bits<Lanes>(groups, rounding.step, RoundedArray::kExpAvg, keys),
-               exp_avg_sq = random_bits<Lanes>(groups, rounding.step, RoundedArray::kExpAvgSq, keys);
-    if (!update_pairs<Lanes, kGradIsBf16>(a, at, wide, {master.low, exp_avg.low, exp_avg_sq.low}))
+    RandomBits<Lanes> bits[3];
+    random_bits<Lanes>(groups, rounding.step, keys, bits);
+    if (!update_pairs<Lanes, kGradIsBf16>(a, at, wide, {bits[0].low, bits[1].low, bits[2].low}))
       portable(at, at + kHalf);
-    if (!update_pairs<Lanes, kGradIsBf16>(a, at + kHalf, wide, {master.high, exp_avg.high, exp_avg_sq.high}))
+    if (!update_pairs<Lanes, kGradIsBf16>(a, at + kHalf, wide, {bits[0].high, bits[1].high, bits[2].high}))
       portable(at + kHalf, at + kTurn);
   }
   portable(at, count);

@@ -166,6 +166,7 @@ void measure(const Plan& plan, const Arrays& arrays, const std::function<void(co
       ratios.push_back(seconds[over][round] / seconds[of][round]);
     return std::round(median(ratios) * 1000) / 1000;
   };
+  const auto least = [&](size_t of) { return *std::min_element(seconds[of].begin(), seconds[of].end()); };
   for (size_t i = 0; i < cases.size(); ++i) {
     const double ns = median(seconds[i]) / static_cast<double>(plan.elements) * 1e9;
     print({{"bench", "adamw"},
@@ -179,7 +180,10 @@ void measure(const Plan& plan, const Arrays& arrays, const std::function<void(co
            {"bytes_per_element", cases[i].bytes},
            {"gb_per_s", static_cast<double>(cases[i].bytes) / ns},
            {"over_fused", ratio(0, i)},
-           {"over_fused_and_copy", ratio(1, i)}});
+           {"over_fused_and_copy", ratio(1, i)},
+           {"least_ns_per_element", least(i) / static_cast<double>(plan.elements) * 1e9},
+           {"least_over_fused", least(0) / least(i)},
+           {"least_over_fused_and_copy", least(1) / least(i)}});
   }
 }
 

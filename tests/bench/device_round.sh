@@ -6,6 +6,7 @@
 #                                             of apus's own kernels alone where it can tell; ALL_KERNELS=1: of all
 #   device_round.sh op [FILTER ...]           apus_bench_op
 #   device_round.sh train KEY=VALUE ...       apus_bench_train
+#   device_round.sh adamw [KEY=VALUE ...]     apus_bench_adamw, on the host's processors
 #   device_round.sh alternate ROW ... [n=5]   apus and the peer in turn (peers_alternate.py)
 #   device_round.sh compare KEY=VALUE ...     losses of apus and of transformers + PEFT (compare_losses.py; autocast=0:
 #                                             the peer in fp32)
@@ -86,6 +87,16 @@ case ${1:-} in
   train) shift; timeout "$limit" "$bin/apus_bench_train" "$@" out="$out/train.jsonl" >"$log/train.log" 2>"$log/train.err"
     echo "== train rc=$?"
     python3 "$root/tests/bench/train_lines.py" <"$log/train.log"; tail -3 "$log/train.err"
+    ;;
+  adamw) shift; timeout "$limit" "$bin/apus_bench_adamw" "$@" out="$out/adamw.jsonl" >"$log/adamw.log" 2>"$log/adamw.err"
+    echo "== adamw rc=$?, $(nproc) x $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), huge pages $(cat /sys/kernel/mm/transparent_hugepage/enabled)"
+    python3 -c '
+import json, sys
+for line in map(json.loads, sys.stdin):
+    print("%9d x%-3d %-7s %-32s %6.3f ns, %6.3f a core, %6.1f GB/s, over fused %5.2f (least %5.2f), and copy %5.2f (%5.2f)" % tuple(
+        line[key] for key in ("elements", "threads", "pages", "case", "ns_per_element", "ns_per_element_and_core", "gb_per_s",
+                              "over_fused", "least_over_fused", "over_fused_and_copy", "least_over_fused_and_copy")))' <"$log/adamw.log"
+    tail -3 "$log/adamw.err"
     ;;
   alternate) shift; peers
     python3 "$root/tests/bench/peers_alternate.py" "$@" apus="$bin/apus_bench_train" \
