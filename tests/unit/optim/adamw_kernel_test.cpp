@@ -148,6 +148,28 @@ TEST(AdamwKernel, AllWidthsGiveTheBitsOfThePlainLoops) {
   }
 }
 
+TEST(AdamwKernel, TheCorrectionsQuotientIsRoundedAsADivision) {
+  // Moments that stay and a master of 0 leave 1 / (root / correction), which shows a quotient's last place.
+  constexpr int64_t kCount = 1 << 16;
+  const PhiloxSequence random(uint64_t{3}, "roots");
+  std::vector<float> squares(kCount);
+  for (uint64_t i = 0; i < kCount; ++i)
+    squares[i] = std::ldexp(1.0f + static_cast<float>(random.uniform(i)), static_cast<int>(i % 250) - 126);
+  squares[5] = 0.0f, squares[6] = 1e-45f, squares[7] = std::numeric_limits<float>::max();
+  squares[8] = std::numeric_limits<float>::infinity(), squares[9] = kNan;
+  const auto quotients = [&](const AdamwKernels& kernels, float correction) {
+    std::vector<float> master(kCount, 0.0f), ones(kCount, 1.0f), kept = squares, grad(kCount, 0.0f);
+    kernels.fp32[0][0]({master.data(), ones.data(), kept.data(), grad.data(), nullptr}, kCount,
+                       {.beta2 = 1.0f, .minus_step_size = 1.0f, .correction2_sqrt = correction});
+    return bits_of(master);
+  };
+  for (const AdamwKernels* pass : vector_passes())
+    for (const float correction :
+         {1.0f, 0.99999994f, 0.5f, 0.50000006f, 0.22360681f, 0.3122499f, 0.03162278f, 1e-8f})
+      EXPECT_EQ(quotients(*pass, correction), quotients(portable_adamw(), correction))
+          << pass->name << " by " << correction;
+}
+
 TEST(AdamwKernel, OneElementAtATimeGivesTheSameBits) {
   constexpr int64_t kCount = 1031;
   Arrays32 whole(kCount, 0), single(kCount, 0);
