@@ -30,14 +30,14 @@ std::vector<Flag> strategy_flags() {
   std::vector<Flag> flags =
       grouped("deepspeed",
               {acts("deepspeed", kText, "none",
-                    "zero0, zero1, zero2 or zero3; offload and JSON files are not built yet"),
+                    "zero0 to zero3, zero2_offload, zero3_offload, or a file of DeepSpeed's JSON"),
                acts("ddp_timeout", kInteger, "1800", "seconds to wait for the slowest rank"),
                among({"nccl", "gloo"}, acts("ddp_backend", kText, "by device", "gloo: train on the CPU"))});
   const auto append = [&flags](const std::vector<Flag>& more) {
     flags.insert(flags.end(), more.begin(), more.end());
   };
   append(grouped("fsdp", {acts("fsdp", kText, "none",
-                               "full_shard, shard_grad_op, hybrid_shard or fsdp2, with or without auto_wrap"),
+                               "full_shard, shard_grad_op, hybrid_shard or fsdp2; also auto_wrap, offload"),
                           acts("fsdp_config", kText, "none", "JSON object or file"),
                           acts("fsdp_transformer_layer_cls", kText, "none",
                                "class of the model's blocks, to be checked")}));

@@ -10,6 +10,7 @@
 #include "apus/base/error.h"
 #include "apus/base/file.h"
 #include "apus/base/json.h"
+#include "apus/base/sharded_safetensors.h"
 #include "apus/nn/module.h"
 #include "apus/peft/adapter_file.h"
 #include "apus/train/job_settings.h"
@@ -133,6 +134,8 @@ JobModel load_job_model(JobOptions& options, Logger& logger) {
   options.torch_dtype = dtype_word(model.base.dtype);
   refuse_unbuilt(options);  // of a model's own dtype
   check_layer_class(options, model.base.spec.model_type);
+  const std::string rounded = rounding_note(model.base.folder, model.base.dtype);
+  if (!rounded.empty()) logger.info(rounded);
   if (whole) {
     choose_parameters(options, model);
   } else {
@@ -140,6 +143,18 @@ JobModel load_job_model(JobOptions& options, Logger& logger) {
   }
   if (options.task == "dpo") prepare_reference(options, model, logger);
   return model;
+}
+
+std::string rounding_note(const fs::path& folder, at::ScalarType dtype) {
+  if (dtype == at::kFloat) return "";
+  const ShardedSafetensors files(folder);
+  const std::vector<std::string> names = files.names();
+  const auto wide =
+      std::ranges::count_if(names, [&](const auto& name) { return files.at(name).dtype == DType::kF32; });
+  if (wide == 0) return "";
+  return detail::concat(wide, " of ", names.size(), " tensors in ", folder.string(),
+                        " are stored in float32 and rounded to ", dtype_word(dtype),
+                        "; --torch_dtype float32 keeps them");
 }
 
 std::string trainable_text(const JobModel& model, int64_t trainable) {

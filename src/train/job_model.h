@@ -56,6 +56,10 @@ void check_adapter_base(const std::string& folder, const std::string& model, Log
 /// A warning where an adapter's rank is above what its smallest projection can use; empty where it is not.
 std::string rank_warning(nn::CausalLm& model, const std::string& adapter);
 
+/// A line where the files hold float32 and a 16-bit dtype is computed in: how many tensors lose bits, and
+/// which flag keeps them; empty where none does.
+std::string rounding_note(const std::filesystem::path& folder, at::ScalarType dtype);
+
 /// One sentence: how many parameters are trained, and in which way.
 std::string trainable_text(const JobModel& model, int64_t trainable);
 

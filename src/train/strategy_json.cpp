@@ -101,6 +101,16 @@ Json bf16_section(const JobOptions& options) {
   return bf16;
 }
 
+/// The same in FSDP's words.
+Json fsdp_section(const JobOptions& options, const parallel::ShardPolicy& policy) {
+  const bool* reshards = std::get_if<bool>(&policy.reshard_after_forward);
+  Json fsdp = {{"reshard_after_forward", !reshards || *reshards},
+               {"dp_replicate", policy.replicate},
+               {"cpu_offload", policy.residency.parameters == Residency::kHost}};
+  if (options.gradient_checkpointing) fsdp["activation_checkpointing"] = *options.gradient_checkpointing;
+  return fsdp;
+}
+
 }  // namespace
 
 Json strategy_json(const JobOptions& options, const RankLayout& ranks, int64_t steps) {
@@ -122,7 +132,9 @@ Json strategy_json(const JobOptions& options, const RankLayout& ranks, int64_t s
   json["communication_data_type"] = word(engine.reduce_dtype);
   json["data_types"] = {{"grad_accum_dtype", word(engine.grad_accum_dtype)}};
   json["dataloader_drop_last"] = options.dataloader_drop_last;
-  if (!options.fsdp.empty()) json["fsdp"] = options.fsdp;
+  if (options.fsdp.empty()) return json;
+  json["fsdp"] = options.fsdp;
+  json["fsdp_config"] = fsdp_section(options, engine.policy);
   return json;
 }
 

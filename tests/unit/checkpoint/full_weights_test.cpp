@@ -81,18 +81,29 @@ TEST(FullWeights, AreCutIntoFilesWithAnIndex) {
   expect_all_stored(out.path(), expected);
 }
 
-TEST(FullWeights, RoundToTheirDtypeAndSaySo) {
-  const ScratchFolder out;
-  const auto model = partly_frozen();
-  const auto dp = comm::make_fake_communicator({});
-  parallel::ShardedModel engine(*model, *dp, {.policy = parallel::Ddp()});
-  const FullWeightsOptions options = options_for(at::kBFloat16);
-  write_full_weights(out.path(), engine, options);
-  EXPECT_EQ(ShardedSafetensors(out.path()).at("model.embed_tokens.weight").dtype, DType::kBF16);
-  EXPECT_EQ(load_json_file(out / "config.json").at("torch_dtype"), "bfloat16");
-  int64_t elements = 0;
-  for (const auto& parameter : model->named_parameters()) elements += parameter.tensor.numel();
-  EXPECT_EQ(full_weights_bytes(engine, options), 2 * elements);
+TEST(FullWeights, RoundToTheirDtypeAndSaySo_Pitfall36) {
+  struct Case {
+    at::ScalarType dtype;
+    DType stored;
+    const char* word;
+    int64_t size;
+  };
+  for (const Case& wanted :
+       {Case{at::kBFloat16, DType::kBF16, "bfloat16", 2}, Case{at::kHalf, DType::kF16, "float16", 2},
+        Case{at::kFloat, DType::kF32, "float32", 4}}) {
+    const ScratchFolder out;
+    const auto model = partly_frozen();
+    const auto dp = comm::make_fake_communicator({});
+    parallel::ShardedModel engine(*model, *dp, {.policy = parallel::Ddp()});
+    const FullWeightsOptions options = options_for(wanted.dtype);
+    write_full_weights(out.path(), engine, options);
+    const ShardedSafetensors files(out.path());
+    for (const std::string& name : files.names()) EXPECT_EQ(files.at(name).dtype, wanted.stored) << name;
+    EXPECT_EQ(load_json_file(out / "config.json").at("torch_dtype"), wanted.word);
+    int64_t elements = 0;
+    for (const auto& parameter : model->named_parameters()) elements += parameter.tensor.numel();
+    EXPECT_EQ(full_weights_bytes(engine, options), wanted.size * elements);
+  }
 }
 
 TEST(FullWeights, BringTheTokenizerAlong) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -91,6 +92,26 @@ TEST(MergeAdapter, RoundsOnceToTheBasesType) {
   }
   EXPECT_LT(other_neighbour * 1000, values);
   EXPECT_EQ(SafetensorsFile(scratch / "merged/model.safetensors").at("lm_head.weight").dtype, DType::kBF16);
+}
+
+TEST(MergeAdapter, KeepsEachTensorsOwnDtype_Pitfall36) {
+  const ScratchFolder scratch;
+  write_bf16_base(scratch / "base");
+  const SafetensorsFile wide(kLoraBase / "model.safetensors"), narrow(scratch / "base/model.safetensors");
+  std::vector<TensorView> mixed;  // norms in fp32 among matrices in bf16
+  for (const TensorView& view : narrow.tensors())
+    mixed.push_back(view.shape.size() == 1 ? wide.at(view.name) : view);
+  scratch.put("mixed/config.json", read_file(kLoraBase / "config.json"));
+  write_safetensors(scratch / "mixed/model.safetensors", mixed);
+  merge({.base = scratch / "mixed", .adapter = kLoraAdapter, .target = scratch / "merged"});
+  const SafetensorsFile merged(scratch / "merged/model.safetensors");
+  ASSERT_EQ(merged.tensors().size(), mixed.size());
+  for (const TensorView& view : mixed) {
+    EXPECT_EQ(merged.at(view.name).dtype, view.dtype) << view.name;
+    if (view.shape.size() == 1) {
+      EXPECT_TRUE(std::ranges::equal(merged.at(view.name).data, view.data)) << view.name;
+    }
+  }
 }
 
 /// A base with more than weights, in three shards.

@@ -160,5 +160,15 @@ TEST_F(JobModelTest, AnAdapterWhoseBaseIsElsewhereIsPutOnWithAWarning) {
   EXPECT_TRUE(logger_.contains("names the base /gone/other-model, which is not here"));
 }
 
+TEST_F(JobModelTest, StoredValuesThatAreRoundedAreSaid_Pitfall36) {
+  const auto said = [&] {
+    return logger_.contains("stored in float32 and rounded to bfloat16; --torch_dtype float32 keeps them");
+  };
+  load([](auto&) {});
+  EXPECT_FALSE(said()) << "the model's own dtype";
+  EXPECT_EQ(load([](auto& o) { o.torch_dtype = "bfloat16"; }).base.dtype, at::kBFloat16);
+  EXPECT_TRUE(said());
+}
+
 }  // namespace
 }  // namespace apus::testing

@@ -70,7 +70,7 @@ TEST(JobOptions, ErrorsNameTheFlag) {
       {"--split_dataset_ratio", [](auto& o) { o.split_dataset_ratio = 1.0; }},
       {"--truncation_strategy", [](auto& o) { o.truncation_strategy = "middle"; }},
       {"--lr_scheduler_type", [](auto& o) { o.lr_scheduler_type = "cosin"; }},
-      {"--deepspeed zero2_offload", [](auto& o) { o.deepspeed = "zero2_offload"; }},
+      {"--deepspeed zero5", [](auto& o) { o.deepspeed = "zero5"; }},
       {"--ref_adapters", [](auto& o) { o.ref_adapters = "none"; }},
       {"--val_dataset",
        [](auto& o) {
@@ -185,17 +185,12 @@ TEST(JobOptions, WhatATaskHasNoUseForIsRefused) {
        }},
       {"--fsdp_config needs --fsdp", [](auto& o) { o.fsdp_config = "{}"; }},
       {"the word full_shar", [](auto& o) { o.fsdp = "full_shar"; }},
-      {"--fsdp offload is not supported yet", [](auto& o) { o.fsdp = "full_shard offload"; }},
       {"nobody knows the key shard",
        [](auto& o) {
          o.fsdp = "full_shard";
          o.fsdp_config = R"({"shard": 1})";
        }},
-      {"cpu_offload is not supported",
-       [](auto& o) {
-         o.fsdp = "fsdp2";
-         o.fsdp_config = R"({"cpu_offload": true})";
-       }},
+      {"offload needs shards", [](auto& o) { o.fsdp = "no_shard offload"; }},
       {"--rank_pattern", [](auto& o) { o.rank_pattern = R"({"q_proj": 1.5})"; }},
       {"--alpha_pattern", [](auto& o) { o.alpha_pattern = "[1]"; }},
       {"--base_dtype bfloat16",

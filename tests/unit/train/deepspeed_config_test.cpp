@@ -1,0 +1,146 @@
+#include "train/deepspeed_config.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/scratch_folder.h"
+#include "tests/unit/train/support/strategy_case.h"
+
+namespace apus::train {
+namespace {
+
+using memory::Residency;
+using memory::StateResidency;
+
+parallel::ShardedModelOptions engine_of(const std::string& deepspeed) {
+  return engine_options(resolve_job(job_of(deepspeed), 4), {.world = 4, .local_world = 4});
+}
+
+std::string message(const std::string& text) {
+  return refusal([&] { shard_policy(DeepspeedConfig(text)); });
+}
+
+TEST(DeepspeedConfig, PresetsHoldAStageAndWhereStatesLie) {
+  const auto residency = [](const char* preset) { return engine_of(preset).policy.residency; };
+  for (const char* preset : {"zero0", "zero1", "zero2", "zero3"}) {
+    EXPECT_EQ(residency(preset), StateResidency()) << preset;
+  }
+  const StateResidency states{.optimizer = Residency::kHost, .gradients = Residency::kHost};
+  EXPECT_EQ(residency("zero2_offload"), states);
+  EXPECT_TRUE(engine_of("zero2_offload").policy.grad_shard && !engine_of("zero2_offload").policy.param_shard);
+  StateResidency all = states;
+  all.parameters = Residency::kHost;
+  EXPECT_EQ(residency("zero3_offload"), all);
+  EXPECT_TRUE(engine_of("zero3_offload").policy.param_shard);
+  EXPECT_EQ(resolve_job(job_of("zero3_offload"), 4).learning_rate, 1e-4) << "no optimizer section";
+}
+
+TEST(DeepspeedConfig, AFileAnObjectAndAPresetSayTheSame) {
+  ScratchFolder folder;
+  const std::string text = R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})";
+  const std::string file = folder.put("ds", text).string();
+  EXPECT_EQ(engine_of(file).policy.residency, engine_of("zero2_offload").policy.residency);
+  EXPECT_EQ(engine_of(" " + text).policy.residency, engine_of("zero2_offload").policy.residency);
+  const std::string broken = folder.put("broken.json", "{").string();
+  EXPECT_EQ(message(broken).find("--deepspeed: " + broken), 0u) << message(broken);
+  EXPECT_NE(message(folder.put("list.json", "[]").string()).find("expected a JSON object"),
+            std::string::npos);
+}
+
+TEST(DeepspeedConfig, ARunsRecordHoldsTheObjectNotTheFilesName) {
+  ScratchFolder folder;
+  const std::string file = folder.put("ds.json", R"({"zero_optimization": {"stage": 2}})").string();
+  const JobOptions once = resolve_job(job_of(file), 4);
+  EXPECT_EQ(once.deepspeed, R"({"zero_optimization":{"stage":2}})");
+  EXPECT_EQ(resolve_job(once, 4).deepspeed, once.deepspeed);
+  EXPECT_EQ(resolve_job(job_of("zero2"), 4).deepspeed, "zero2");
+}
+
+TEST(DeepspeedConfig, MessagesNameTheFile) {
+  ScratchFolder folder;
+  const std::string file = folder.put("ds.json", R"({"zero_optimization": {"stage": 4}})").string();
+  EXPECT_EQ(message(file),
+            "--deepspeed " + file + ": zero_optimization.stage is 4; DeepSpeed's stages are 0, 1, 2 and 3");
+}
+
+TEST(DeepspeedConfig, OffloadNeedsTheStageThatShardsWhatMoves) {
+  EXPECT_EQ(
+      message(R"({"zero_optimization": {"stage": 0, "offload_optimizer": {"device": "cpu"}}})"),
+      "--deepspeed: zero_optimization.offload_optimizer device cpu needs zero_optimization.stage 1, 2 or "
+      "3, and the stage is 0");
+  EXPECT_EQ(
+      message(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})"),
+      "--deepspeed: zero_optimization.offload_param device cpu needs zero_optimization.stage 3, and the "
+      "stage is 2");
+  EXPECT_EQ(message(R"({"zero_optimization": {"stage": 1, "zero_hpz_partition_size": 2}})"),
+            "--deepspeed: zero_optimization.zero_hpz_partition_size needs zero_optimization.stage 3, and the "
+            "stage is 1");
+  EXPECT_EQ(
+      message(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}})"),
+      "--deepspeed: zero_optimization.offload_param.device nvme is not supported: host memory is, device "
+      "cpu");
+  EXPECT_NE(message(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "tpu"}}})")
+                .find("is not one of none, cpu, nvme"),
+            std::string::npos);
+  EXPECT_EQ(message(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "none"}}})"),
+            "accepted");
+}
+
+TEST(DeepspeedConfig, AtStageOneGradientsStayAndParametersMoveAlone) {
+  const auto one =
+      engine_of(R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}})");
+  EXPECT_EQ(one.policy.residency, StateResidency{.optimizer = Residency::kHost});
+  const auto three = engine_of(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})");
+  EXPECT_EQ(three.policy.residency, StateResidency{.parameters = Residency::kHost});
+}
+
+TEST(DeepspeedConfig, ABucketKeepsBothLimits) {
+  EXPECT_EQ(engine_of("zero2").bucket_elements, 200'000'000);
+  EXPECT_EQ(
+      engine_of(
+          R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8, "allgather_bucket_size": 3e8}})")
+          .bucket_elements,
+      300'000'000);
+  EXPECT_EQ(engine_of(R"({"zero_optimization": {"reduce_bucket_size": "auto"}})").bucket_elements,
+            200'000'000);
+  EXPECT_NE(message(R"({"zero_optimization": {"reduce_bucket_size": 0.5}})").find("must be a whole number"),
+            std::string::npos);
+}
+
+TEST(DeepspeedConfig, ActivationsMoveWhereBlocksAreRecomputed) {
+  const std::string text = R"({"activation_checkpointing": {"cpu_checkpointing": true}})";
+  EXPECT_EQ(engine_of(text).activations, Residency::kHost);
+  EXPECT_EQ(engine_of(text).recompute, parallel::Recompute::kBlock);
+  EXPECT_EQ(resolve_job(job_of(text), 4).gradient_checkpointing, true);
+  EXPECT_EQ(
+      refusal_of(text, [](auto& o) { o.gradient_checkpointing = false; }),
+      "--gradient_checkpointing false and activation_checkpointing.cpu_checkpointing true of --deepspeed "
+      "contradict each other: leave one of them out, or write \"auto\" there");
+}
+
+TEST(DeepspeedConfig, OptimizersAndSchedulesOfOthersAreNamed) {
+  EXPECT_EQ(message(R"({"optimizer": {"type": "Lamb", "params": {"max_coeff": 1}}})"),
+            "--deepspeed: optimizer.type Lamb is not supported: one of AdamW, Adam");
+  EXPECT_EQ(message(R"({"scheduler": {"type": "OneCycle"}})"),
+            "--deepspeed: scheduler.type OneCycle is not supported: one of WarmupLR, WarmupDecayLR, "
+            "WarmupCosineLR");
+  EXPECT_NE(message(R"({"scheduler": {"params": {}}})").find("scheduler.type is missing"), std::string::npos);
+  EXPECT_NE(message(R"({"optimizer": {"type": "auto"}})").find("optimizer.type is \"auto\", and nothing"),
+            std::string::npos);
+}
+
+TEST(DeepspeedConfig, OlderSpellingsCount) {
+  EXPECT_EQ(resolve_job(job_of(R"({"bfloat16": {"enabled": true}})"), 4).torch_dtype, "bfloat16");
+  EXPECT_NE(message(R"({"zero_optimization": true})").find("zero_optimization is an object"),
+            std::string::npos);
+}
+
+TEST(DeepspeedConfig, KeysThatNobodyKnowsNameTheNearest) {
+  EXPECT_EQ(message(R"({"zero_optimization": {"stage": 2, "overlap_com": true}})"),
+            "--deepspeed: nobody knows the key zero_optimization.overlap_com (did you mean 'overlap_comm'?)");
+  EXPECT_EQ(
+      message(R"({"overlap_comm": true})"),
+      "--deepspeed: nobody knows the key overlap_comm (did you mean 'zero_optimization.overlap_comm'?)");
+}
+
+}  // namespace
+}  // namespace apus::train
