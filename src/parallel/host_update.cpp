@@ -250,6 +250,10 @@ void HostUpdate::end_step() {
     group.fetched.wait_on_current();
     group.is_fetched = group.is_measured = false;
   }
+  for (Room& room : arrivals_) {  // all is added by now: the norm has been waited for
+    worker_->wait(room.taken);
+    room.keeps.reset();
+  }
 }
 
 const memory::CopyMark& HostUpdate::finish(size_t index) {

@@ -73,7 +73,8 @@ class APUS_API HostUpdate final {
   const std::vector<double>& block_sums(size_t group);
   /// Starts the update of all groups; scalars on the CPU.
   void start(const optim::AdamwOptions& options, const optim::GradScaling& scaling);
-  /// Before gradients on the device are given up: the current stream waits until they have been copied.
+  /// Before gradients on the device are given up: the current stream waits until they have been copied. Lets
+  /// addends go.
   void end_step();
   /// Returns when a group is updated; the mark is the end of its copy back to the device.
   const memory::CopyMark& finish(size_t group);
