@@ -138,6 +138,7 @@ fs::path save_checkpoint(const fs::path& parent, int64_t step, parallel::Sharded
   const fs::path final_path = parent / (std::string(kPrefix) + std::to_string(step));
   const fs::path partial = final_path.string() + std::string(kPartial);
   std::vector<nn::NamedParameter> masters;
+  model.finish_update();  // on all ranks: below, one rank alone asks for its states
   if (!contents.full_weights) masters = model.gather_masters();
   try {
     comm::run_agreed(dp, "creating " + partial.filename().string(), [&] {

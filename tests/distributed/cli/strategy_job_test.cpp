@@ -125,6 +125,19 @@ TEST_F(StrategyJob, OffloadOfOptimizerAndGradientsTrainsTheSameBits) {
   expect_same_run("zero2", "activations", {"--deepspeed", activations});
 }
 
+TEST_F(StrategyJob, WholeModelsAreSavedAlikeWithTheirOptimizerOnTheHost) {
+  const auto weights = [&](const std::string& out, const std::string& strategy) {
+    const Outcome outcome = run(with(bare(out, 2), {"--train_type", "full", "--deepspeed", strategy}));
+    EXPECT_EQ(outcome.code, 0) << outcome.output;
+    return read_text(folder_ / out / "checkpoint-2" / "model.safetensors");
+  };
+  const std::string plain = weights("plain", "zero1");
+  EXPECT_FALSE(plain.empty());
+  EXPECT_EQ(
+      weights("moved", R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}})"),
+      plain);
+}
+
 TEST_F(StrategyJob, OffloadOfParametersTrainsTheSameBits) {
   ASSERT_EQ(run(with(with(bare("zero3", 3), {"--learning_rate", "1e-3"}), {"--deepspeed", "zero3"})).code, 0);
   expect_same_run("zero3", "moved", {"--deepspeed", "zero3_offload"});

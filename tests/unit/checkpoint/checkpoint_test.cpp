@@ -60,6 +60,20 @@ TEST_F(CheckpointTest, HoldsAWholeModelWhereThatIsTrained) {
   EXPECT_FALSE(damage_of(path).has_value());
 }
 
+TEST_F(CheckpointTest, AnUpdateOnTheHostEndsOnAllRanksBeforeOneAsksForItsStates) {
+  auto whole = contents();
+  whole.full_weights = FullWeightsOptions{.config_json = "{}"};
+  testing::run_ranks(2, [&](std::shared_ptr<comm::Communicator> dp) {
+    const auto model = testing::tiny_qwen2();
+    parallel::ShardPolicy policy = parallel::Zero1();
+    policy.residency.optimizer = memory::Residency::kHost;
+    parallel::ShardedModel engine(*model, *dp, {.policy = policy});
+    engine.backward(at::zeros({}), parallel::MicroBatchPlace::kLast);
+    engine.update({.lr = 1e-3});
+    EXPECT_TRUE(fs::exists(save_checkpoint(out_.path(), 1, engine, whole) / "model.safetensors"));
+  });
+}
+
 TEST_F(CheckpointTest, HashesThatWereJustCheckedAreNotCheckedAgain) {
   const fs::path path = save_checkpoint(out_.path(), 7, engine_, contents());
   const fs::path state = path / "trainer_state.json";
