@@ -34,6 +34,8 @@ struct PlanCase {
   int64_t accumulation = 2;
   at::ScalarType dtype = at::kFloat;
   data::BatchLayout layout = data::BatchLayout::kPadded;
+  memory::StateResidency residency = {};
+  memory::Residency activations = memory::Residency::kDevice;
   models::Qwen2Config config;
   int64_t lora_rank = 16;
   int64_t bucket_elements = 200'000'000;
@@ -55,8 +57,11 @@ inline models::Qwen2Config qwen_sizes(int64_t vocab, int64_t hidden, int64_t ffn
 }
 
 inline parallel::ShardedModelOptions plan_engine(const PlanCase& the) {
-  return {.policy = the.policy,
+  parallel::ShardPolicy policy = the.policy;
+  policy.residency = the.residency;
+  return {.policy = policy,
           .recompute = the.recompute,
+          .activations = the.activations,
           .bucket_elements = the.bucket_elements,
           .compute_dtype = the.dtype,
           .head_chunk_tokens = the.head_chunk_tokens,

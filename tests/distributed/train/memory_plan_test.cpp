@@ -1,4 +1,4 @@
-// The plan against what ranks really hold, on six configurations; docs/design/memory_plan.md has the table.
+// The plan against what ranks really hold, on ten configurations; docs/design/memory_plan.md has the table.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -8,6 +8,7 @@
 namespace apus::testing {
 namespace {
 
+using memory::Residency;
 using parallel::Recompute;
 
 class PlanAgainstMeasurement : public ::testing::TestWithParam<PlanCase> {};
@@ -55,7 +56,50 @@ std::vector<PlanCase> plan_cases() {
   };
 }
 
+/// Both sides are one memory on the CPU: nothing may lie twice, nothing be forgotten.
+std::vector<PlanCase> offload_cases() {
+  const auto deep = qwen_sizes(1024, 192, 512, 8);
+  const memory::StateResidency optimizer{.optimizer = Residency::kHost};
+  const memory::StateResidency all{Residency::kHost, Residency::kHost, Residency::kHost};
+  return {
+      {.name = "FullSftUnderZero2WithItsOptimizer",
+       .policy = parallel::Zero2(),
+       .world = 2,
+       .length = 160,
+       .residency = optimizer,
+       .config = qwen_sizes(2048, 256, 688, 4)},
+      {.name = "FullSftUnderZero3WithAllStates",
+       .policy = parallel::Zero3(),
+       .world = 2,
+       .recompute = Recompute::kBlock,
+       .length = 64,
+       .residency = all,
+       .config = deep},
+      {.name = "LongRowsUnderZero2WithGradientsAndActivations",
+       .policy = parallel::Zero2(),
+       .world = 1,
+       .recompute = Recompute::kBlock,
+       .micro_batch_rows = 4,
+       .length = 512,
+       .residency = {.optimizer = Residency::kHost, .gradients = Residency::kHost},
+       .activations = Residency::kHost,
+       .config = deep},
+      {.name = "LoraDpoUnderZero3WithParametersAndActivations",
+       .job = Job::kLoraDpo,
+       .policy = parallel::Zero3(),
+       .world = 2,
+       .recompute = Recompute::kBlock,
+       .length = 256,
+       .residency = {.optimizer = Residency::kHost, .parameters = Residency::kHost},
+       .activations = Residency::kHost,
+       .config = deep},
+  };
+}
+
 INSTANTIATE_TEST_SUITE_P(Configurations, PlanAgainstMeasurement, ::testing::ValuesIn(plan_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Offload, PlanAgainstMeasurement, ::testing::ValuesIn(offload_cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
