@@ -26,7 +26,7 @@ namespace apus::optim::detail {
 namespace {
 
 // Bounds of a piece: long enough that taking it costs nothing, short enough that threads end together.
-constexpr int64_t kLeastPiece = 16 << 10, kMostPiece = 256 << 10;
+constexpr int64_t kLeastPiece = 4 << 10, kMostPiece = 256 << 10;
 // Elements that are worth a thread which must be started first: a hundred microseconds of work.
 constexpr int64_t kWorthStarting = 128 << 10;
 // Elements that are updated before their copies in fp16 are made.

@@ -1,6 +1,7 @@
 #include "apus/optim/update_threads.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
@@ -26,15 +27,24 @@ struct Job {
   }
 };
 
+/// Looks for a while before the caller sleeps: waking costs more than a short run, and one often follows
+/// another.
+template <typename Done>
+void look_briefly(const Done& done) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(30);
+  while (!done() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+}
+
 }  // namespace
 
 struct UpdateThreads::State {
   std::mutex mutex;
   std::condition_variable wake, idle;
-  Job* job = nullptr;   // null between runs, and once its pieces are all taken
-  int64_t run = 0;      // counts runs, so that a thread joins each once
-  int64_t working = 0;  // threads inside the job, the caller apart
-  bool ends = false;
+  // Written under the mutex; atomic for those who only look.
+  std::atomic<int64_t> run{0};      // counts runs, so that a thread joins each once
+  std::atomic<int64_t> working{0};  // threads inside the job, the caller apart
+  std::atomic<bool> ends{false};
+  Job* job = nullptr;        // null between runs, and once its pieces are all taken
   std::exception_ptr error;  // the first of the run
   std::vector<std::thread> threads;
 
@@ -51,8 +61,10 @@ struct UpdateThreads::State {
 
   void serve() {
     int64_t last_run = 0;
-    std::unique_lock lock(mutex);
     while (true) {
+      look_briefly([&] { return ends || run != last_run; });
+      std::unique_lock lock(mutex);
+      if (!job) last_run = run;  // came too late for it
       wake.wait(lock, [&] { return ends || (job && run != last_run); });
       if (ends) return;
       last_run = run;
@@ -109,8 +121,12 @@ void UpdateThreads::run(int64_t pieces, const std::function<void(int64_t)>& piec
     for (int64_t i = 1; i < pieces; ++i) state_->wake.notify_one();
   }
   state_->work_on(job);
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->job = nullptr;  // who wakes only now finds nothing
+  }
+  look_briefly([&] { return state_->working == 0; });
   std::unique_lock lock(state_->mutex);
-  state_->job = nullptr;  // who wakes only now finds nothing
   state_->idle.wait(lock, [&] { return state_->working == 0; });
   if (const std::exception_ptr error = std::exchange(state_->error, nullptr)) std::rethrow_exception(error);
 }
