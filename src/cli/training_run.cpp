@@ -11,6 +11,7 @@
 #include "apus/comm/launch_environment.h"
 #include "apus/comm/nccl_communicator.h"
 #include "apus/launch/rank_error.h"
+#include "apus/train/job_settings.h"
 #include "cli/choose_device.h"
 #include "cli/compute_threads.h"
 #include "cli/error_text.h"
@@ -34,9 +35,12 @@ TrainingCommand read_command(const Call& call) {
   return command;
 }
 
-/// Checks the job, and puts a folder for a hub id; the run's folder keeps the name that was given.
-void settle_model(train::JobOptions& job, int world, const Environment& environment) {
-  job.output_dir = train::resolve_job(job, world).output_dir;
+/// Checks the job and its strategy, and puts a folder for a hub id; the run's folder keeps the name that was
+/// given.
+void settle_model(train::JobOptions& job, const WorldSize& size, const Environment& environment) {
+  const train::JobOptions resolved = train::resolve_job(job, size.world);
+  train::engine_options(resolved, {.world = size.world, .local_world = size.local_world});
+  job.output_dir = resolved.output_dir;
   job.model = resolve_model_folder(job.model, environment);
 }
 
@@ -72,7 +76,8 @@ class RankRun final {
   TrainingCommand prepare() {
     TrainingCommand command = read_command(call_);
     check_world(command, launch_.world_size);
-    settle_model(command.job, launch_.world_size, call_.environment);
+    settle_model(command.job, {.world = launch_.world_size, .local_world = launch_.local_world_size},
+                 call_.environment);
     DeviceFacts facts = read_device_facts(call_.environment);
     facts.local_rank = launch_.local_rank;
     facts.local_world_size = launch_.local_world_size;
@@ -181,7 +186,7 @@ bool trains(std::string_view command) {
 void check_training(const Call& call, const WorldSize& size) {
   TrainingCommand command = read_command(call);
   check_world(command, size.world);
-  settle_model(command.job, size.world, call.environment);
+  settle_model(command.job, size, call.environment);
   DeviceFacts facts = read_device_facts(call.environment);
   facts.local_world_size = size.local_world;
   choose_device(command, facts);

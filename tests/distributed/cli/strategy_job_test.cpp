@@ -104,6 +104,8 @@ TEST_F(StrategyJob, WhatIsWrongWithAFileIsSaidOnceBeforeAnyRankStarts) {
             refusal(R"({"train_batch_size": 10, "train_micro_batch_size_per_gpu": 6})"));
   expect_in("nobody knows the key zero_optimisation (did you mean 'zero_optimization'?)",
             refusal(R"({"zero_optimisation": {"stage": 1}})"));
+  expect_in("zero_hpz_partition_size 3 does not divide the 2 ranks evenly",
+            refusal(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 3}})"));
   expect_in("zero_optimization.stage is \"auto\"", refusal(R"({"zero_optimization": {"stage": "auto"}})"));
   expect_in("fp16.enabled and bf16.enabled are both true",
             refusal(R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})"));

@@ -128,6 +128,37 @@ TEST(DeepspeedConfig, OptimizersAndSchedulesOfOthersAreNamed) {
             std::string::npos);
 }
 
+TEST(DeepspeedConfig, WhatPeopleBringIsTakenAsItIs) {
+  // The keys of transformers' example for stage 3, and of ms-swift's preset.
+  const std::string transformers = R"({
+      "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16,
+               "hysteresis": 2, "min_loss_scale": 1},
+      "bf16": {"enabled": "auto"},
+      "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
+                                                "weight_decay": "auto"}},
+      "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto",
+                                                   "warmup_num_steps": "auto"}},
+      "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true},
+          "offload_param": {"device": "cpu", "pin_memory": true}, "overlap_comm": true,
+          "contiguous_gradients": true, "sub_group_size": 1e9, "reduce_bucket_size": "auto",
+          "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
+          "stage3_max_live_parameters": 1e9, "stage3_max_reuse_distance": 1e9,
+          "stage3_gather_16bit_weights_on_model_save": true},
+      "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "steps_per_print": 2000,
+      "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "wall_clock_breakdown": false})";
+  EXPECT_EQ(refusal_of(transformers), "accepted");
+  EXPECT_EQ(engine_of(transformers).policy.residency, engine_of("zero3_offload").policy.residency);
+  EXPECT_EQ(refusal_of(R"({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"},
+      "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "none", "pin_memory": true},
+          "offload_param": {"device": "none", "pin_memory": true}, "overlap_comm": false,
+          "contiguous_gradients": true, "sub_group_size": 1e9, "reduce_bucket_size": "auto",
+          "zero_quantized_weights": false, "zero_quantized_gradients": false,
+          "stage3_gather_16bit_weights_on_model_save": true},
+      "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "train_batch_size": "auto",
+      "train_micro_batch_size_per_gpu": "auto"})"),
+            "accepted");
+}
+
 TEST(DeepspeedConfig, OlderSpellingsCount) {
   EXPECT_EQ(resolve_job(job_of(R"({"bfloat16": {"enabled": true}})"), 4).torch_dtype, "bfloat16");
   EXPECT_NE(message(R"({"zero_optimization": true})").find("zero_optimization is an object"),
