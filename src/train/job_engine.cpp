@@ -13,6 +13,7 @@
 #include "apus/train/memory_plan_job.h"
 #include "apus/train/reference_cache.h"
 #include "train/job_device.h"
+#include "train/job_dtype.h"
 
 namespace apus::train {
 namespace {
@@ -83,7 +84,8 @@ JobEngine::JobEngine(const JobOptions& options, JobModel& model, std::shared_ptr
   engine.compute_dtype = engine.frozen_dtype = model.base.dtype;
   APUS_CHECK(engine.optimizer_states == memory::OptimizerStates::kFp32 || model.base.dtype == at::kBFloat16,
              ConfigError, "--optim adamw_bf16 takes parameters in bfloat16 for their own masters, and ",
-             options.model, " is trained in float32: give --torch_dtype bfloat16, or --optim adamw");
+             options.model, " is trained in ", dtype_word(model.base.dtype),
+             ": give --torch_dtype bfloat16, or --optim adamw");
   if (!model.adapter) engine.initial_values = parallel::InitialValues::kOwn;
   if (context.device.is_cuda()) {
     engine.device = context.device;
@@ -96,7 +98,11 @@ JobEngine::JobEngine(const JobOptions& options, JobModel& model, std::shared_ptr
   engine_ = is_hybrid ? std::make_unique<parallel::ShardedModel>(*model.base.model, *mesh_, engine)
                       : std::make_unique<parallel::ShardedModel>(*model.base.model, dp, engine);
   if (!model.second) return;
-  if (is_hybrid) engine.policy = parallel::Fsdp();  // the second model shards over all ranks
+  if (is_hybrid) {  // the second model shards over all ranks
+    const memory::StateResidency residency = engine.policy.residency;
+    engine.policy = parallel::Fsdp();
+    engine.policy.residency = residency;
+  }
   const std::string folder = model.second->folder.string();
   place(*model.second->model, engine, 0);
   second_ = std::make_unique<ReferenceModel>(std::move(*model.second), dp, engine);
