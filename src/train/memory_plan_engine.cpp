@@ -90,23 +90,32 @@ void GradientWalk::wait_oldest() {
   const Flight flight = flights_.front();
   flights_.pop_front();
   const GroupSize& group = placed_.groups[flight.group];
-  if (cuts()) {
-    const int64_t own = group.elements / ranks_;
-    if (stays_as_it_is() && !summed_[flight.group] &&
-        !sums_on_host()) {  // the whole gradient becomes the sum
-      summed_[flight.group] = 1;
-      full_[flight.group] = 0;
-      return;
-    }
-    if (sent_size_ < 4 || input_.engine.deterministic) ledger_.spike(PlanTerm::kReduction, 4 * own);
-    ledger_.drop(PlanTerm::kReduction, flight.bytes);
-    if (!summed_[flight.group] && !sums_on_host()) ledger_.hold(PlanTerm::kGradients, own * grad_size_);
-    summed_[flight.group] = !sums_on_host();
-    ledger_.drop(PlanTerm::kGradients, group.elements * grad_size_);
-    full_[flight.group] = 0;
+  if (!cuts()) return ledger_.drop(PlanTerm::kReduction, flight.bytes);
+  const int64_t own = group.elements / ranks_;
+  full_[flight.group] = 0;
+  if (stays_as_it_is() && !summed_[flight.group] && !sums_on_host()) {  // the whole gradient becomes the sum
+    summed_[flight.group] = 1;
     return;
   }
+  if (sent_size_ < 4 || input_.engine.deterministic) ledger_.spike(PlanTerm::kReduction, 4 * own);
   ledger_.drop(PlanTerm::kReduction, flight.bytes);
+  if (!sums_on_host() && !summed_[flight.group]) {
+    ledger_.hold(PlanTerm::kGradients, own * grad_size_);
+    summed_[flight.group] = 1;
+  }
+  ledger_.drop(PlanTerm::kGradients, group.elements * grad_size_);
+  if (sums_on_host()) send_to_host(own * (stays_as_it_is() ? grad_size_ : sent_size_));
+}
+
+/// What is added on the host stays until it has been copied: the last two, as in parallel::HostUpdate.
+void GradientWalk::send_to_host(int64_t bytes) {
+  constexpr size_t kArrivals = 2;
+  if (addends_.size() == kArrivals) {
+    ledger_.drop(PlanTerm::kGradients, addends_.front());
+    addends_.pop_front();
+  }
+  ledger_.hold(PlanTerm::kGradients, bytes);
+  addends_.push_back(bytes);
 }
 
 void GradientWalk::finish_backward(bool last) {
@@ -135,6 +144,7 @@ void GradientWalk::hold_step() {
 }
 
 void GradientWalk::reset() {
+  for (; !addends_.empty(); addends_.pop_front()) ledger_.drop(PlanTerm::kGradients, addends_.front());
   for (size_t index = 0; index < placed_.groups.size(); ++index) {
     const int64_t elements = placed_.groups[index].elements;
     if (summed_[index]) ledger_.drop(PlanTerm::kGradients, elements / ranks_ * grad_size_);

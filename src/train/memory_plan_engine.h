@@ -42,6 +42,7 @@ class GradientWalk final {
   bool cuts() const;
   bool stays_as_it_is() const;
   bool sums_on_host() const;
+  void send_to_host(int64_t bytes);
 
   const PlanInput& input_;
   const PlacedModel& placed_;
@@ -54,6 +55,7 @@ class GradientWalk final {
   std::vector<char> summed_;  // the own range has been added to
   std::vector<char> spread_;
   std::deque<Flight> flights_;
+  std::deque<int64_t> addends_;  // on their way to sums on the host
 };
 
 /// Gathered parameters of one engine, as parallel::Gatherer holds them.
