@@ -19,11 +19,44 @@ bool rounds(const GroupSize& group, const parallel::ShardedModelOptions& engine)
   return group.size < 4 && engine.optimizer_states == memory::OptimizerStates::kFp32;
 }
 
-/// Of one element's moments, and of its master where that is not the parameter: as memory::ParamGroup.
-int64_t state_bytes(const GroupSize& group, const parallel::ShardedModelOptions& engine) {
-  const int64_t element = engine.optimizer_states == memory::OptimizerStates::kBf16 ? 2 : 4;
-  const bool parted = engine.policy.residency.optimizer != parameter_residency(group, engine);
-  return element * (parted || rounds(group, engine) ? 3 : 2);
+int64_t state_size(const parallel::ShardedModelOptions& engine) {
+  return engine.optimizer_states == memory::OptimizerStates::kBf16 ? 2 : 4;
+}
+
+/// The master is not the parameter itself: as memory::ParamGroup.
+bool has_master(const GroupSize& group, const parallel::ShardedModelOptions& engine) {
+  return rounds(group, engine) || engine.policy.residency.optimizer != parameter_residency(group, engine);
+}
+
+bool has_trained_adapter(const UnitShape& unit) {
+  return std::ranges::any_of(unit.parameters, [](const ParameterShape& parameter) {
+    return parameter.trainable && parameter.name.find(".lora_") != std::string::npos;
+  });
+}
+
+/// An own range that lies on the host goes through the device: it, and all ranks' ranges.
+int64_t gathered_bytes(int64_t bytes, Residency own, const PlanInput& input, int64_t ranks) {
+  const bool copies = own == Residency::kHost && input.device == PlanDevice::kCard;
+  return bytes + (copies ? bytes / ranks : 0);
+}
+
+/// Masters of all ranks: as parallel::ShardedUnits::gather_masters.
+int64_t gathered_masters(const GroupSize& group, const PlanInput& input, int64_t ranks) {
+  const parallel::ShardedModelOptions& engine = input.engine;
+  const Residency where = engine.policy.residency.optimizer;
+  const int64_t bytes = group.elements * state_size(engine);
+  if (!group.sharded && !has_master(group, engine)) return 0;
+  if (engine.policy.opt_shard) return gathered_bytes(bytes, where, input, ranks);
+  return where == Residency::kHost && input.device == PlanDevice::kCard ? bytes : 0;
+}
+
+/// A group as it is written with a whole model: its parameters where they have the model's dtype, else its
+/// masters.
+int64_t saved_piece(const GroupSize& group, const PlanInput& input, int64_t ranks) {
+  const bool as_it_is = group.size == static_cast<int64_t>(c10::elementSize(input.dtype));
+  if (!as_it_is) return gathered_masters(group, input, ranks);
+  if (!group.sharded) return 0;
+  return gathered_bytes(group.bytes(), parameter_residency(group, input.engine), input, ranks);
 }
 
 }  // namespace
@@ -50,7 +83,8 @@ void PlanWalk::load() {
     const int64_t updated = input_.engine.policy.opt_shard ? group.elements / ranks_ : group.elements;
     host_.place(PlanTerm::kTrainable, parameter_residency(group, input_.engine),
                 group.sharded ? group.bytes() / ranks_ : group.bytes());
-    host_.place(PlanTerm::kOptimizer, where.optimizer, updated * state_bytes(group, input_.engine));
+    host_.place(PlanTerm::kOptimizer, where.optimizer,
+                updated * state_size(input_.engine) * (has_master(group, input_.engine) ? 3 : 2));
     if (where.gradients == Residency::kHost)
       host_.hold(PlanTerm::kGradients, group.elements / ranks_ * gradients_.grad_size());
     // Each rank reads its own range of sharded parameters, or all of them to agree on rank 0's values.
@@ -122,18 +156,25 @@ void PlanWalk::update() {
   end_phase();
 }
 
-/// Masters in fp32, gathered where they are cut over the ranks.
+/// Whole models are written piece by piece (checkpoint::write_full_weights), adapters gathered first.
 void PlanWalk::save() {
   ledger_.begin(PlanPhase::kSave);
-  const bool gloo = input_.device == PlanDevice::kHost && ranks_ > 1;
+  const bool adapters = std::ranges::any_of(input_.model.units, has_trained_adapter);
   int64_t gathered = 0;
   for (const GroupSize& group : placed_.groups) {
-    if ((!group.sharded && group.size == 4) || !input_.engine.policy.opt_shard) continue;
-    ledger_.hold(PlanTerm::kSaving, 4 * group.elements);
-    if (gloo) ledger_.spike(PlanTerm::kReduction, 4 * group.elements);
-    gathered += 4 * group.elements;
+    const int64_t bytes =
+        adapters ? gathered_masters(group, input_, ranks_) : saved_piece(group, input_, ranks_);
+    ledger_.hold(PlanTerm::kSaving, bytes);
+    if (input_.device == PlanDevice::kHost && ranks_ > 1) ledger_.spike(PlanTerm::kReduction, bytes);
+    if (adapters) {
+      gathered += bytes;
+    } else {
+      ledger_.drop(PlanTerm::kSaving, bytes);
+    }
   }
   ledger_.drop(PlanTerm::kSaving, gathered);
+  const bool pieces = !adapters && placed_.frozen_shard_bytes > 0;
+  ledger_.spike(PlanTerm::kSaving, pieces ? *std::ranges::max_element(placed_.unit_bytes) : 0);
   end_phase();
 }
 

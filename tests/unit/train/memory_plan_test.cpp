@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <set>
 
@@ -164,12 +165,27 @@ TEST(MemoryPlan, EvaluationIsAPhaseOnlyWhereThereIsOne) {
   EXPECT_EQ(plan.peak().phase, PlanPhase::kEvaluation);  // 640 rows at a time against one
 }
 
-TEST(MemoryPlan, SavingGathersMastersWhereTheyAreCut) {
-  const PlanInput job = small_job();
-  for (const PhasePlan& phase : plan_memory(job).phases) {
-    if (phase.phase != PlanPhase::kSave) continue;
-    EXPECT_NEAR(gigabytes(phase.peak[PlanTerm::kSaving]), gigabytes(4 * job.model.elements()), 1e-3);
-  }
+int64_t saving(const PlanInput& job) {
+  const MemoryPlan plan = plan_memory(job);
+  return std::ranges::find(plan.phases, PlanPhase::kSave, &PhasePlan::phase)->peak[PlanTerm::kSaving];
+}
+
+TEST(MemoryPlan, SavingAnAdapterGathersItsMastersWhereTheyAreCut) {
+  PlanInput job = main_job(parallel::Zero2(), Recompute::kBlock);
+  EXPECT_NEAR(gigabytes(saving(job)), gigabytes(4 * job.model.trainable_elements()), 1e-3);
+  job.engine.policy = parallel::Ddp();
+  EXPECT_EQ(saving(job), 0);
+}
+
+TEST(MemoryPlan, AWholeModelIsSavedPieceByPiece) {
+  PlanInput job = small_job();
+  EXPECT_EQ(saving(job), 0) << "every rank holds what is written";
+  job.engine.policy = parallel::Zero3();
+  const int64_t embedding = int64_t{152064} * 256 * 2;
+  EXPECT_NEAR(gigabytes(saving(job)), gigabytes(embedding), 0.01 * gigabytes(embedding));
+  job.engine.policy.residency.parameters = memory::Residency::kHost;
+  EXPECT_NEAR(gigabytes(saving(job)), gigabytes(embedding * 5 / 4), 0.01 * gigabytes(embedding))
+      << "an own range on the host passes through the device";
 }
 
 TEST(MemoryPlan, WhatDoesNotFitTogetherIsRefused) {
