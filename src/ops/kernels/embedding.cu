@@ -1,5 +1,5 @@
 // Token embedding. Forward copies rows of the table. Backward adds rows of dy that belong to one token, which
-// a sort has brought together, without atomics: the sorted positions are cut into segments of 32, a block
+// a sort has brought together, without atomics: the sorted positions are cut into segments of 16, a block
 // adds those of one segment in order, in registers, and writes a token's sum straight into the gradient if
 // all of its rows lie in the segment. Tokens that cross a border leave partial sums, at most two a segment,
 // which a second kernel adds in order. Reads dy once and touches the rows of the gradient that have tokens;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads) gather_rows(EmbeddingForward job) {
 /// What a row of the gradient holds in this thread's columns.
 template <typename G, int kCount>
 struct Old {
-  uint4 raw[kCount / kLanes<G>];
+  uint4 raw[kCount / kLanes<G>] = {};
 
   __device__ __forceinline__ void load(const G* row, int64_t first) {
     const uint4* from = reinterpret_cast<const uint4*>(row + first);
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kThreads) add_segments(EmbeddingBackward job) 
       const int at = base + i;
       if (at >= segment.count) break;
       raw[i] = load_vector(static_cast<const T*>(job.dy) + segment.positions[at] * job.dy_stride, vector);
-      if (segment.fate(job, at) == Fate::kComplete)
+      if (!job.is_fresh && segment.fate(job, at) == Fate::kComplete)
         old[i].load(static_cast<const G*>(job.grad) + segment.tokens[at] * job.columns, first);
     }
 #pragma unroll
@@ -191,16 +191,28 @@ __global__ void __launch_bounds__(kThreads) join_segments(EmbeddingBackward job)
   if (job.tokens[end] != token || !starts_here || !is_inside(job, token)) return;
   Sums<kCount> sums;
   sums.add_row(job.partials + (2 * segment + 1) * job.columns, first);
-  bool goes_on = true;
-  while (goes_on) {
-    ++segment;
-    sums.add_row(job.partials + 2 * segment * job.columns, first);
-    const int64_t next = segment_end(job, segment);
-    goes_on = next < job.rows && job.tokens[next] == token;
+  // How far the run goes is read for some segments at a time: a frequent token has many.
+  int more = kAhead;
+  while (more == kAhead) {
+    int64_t next[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int64_t at = segment_end(job, segment + 1 + i);
+      next[i] = at < job.rows ? job.tokens[at] : -1;
+    }
+    more = 1;
+#pragma unroll
+    for (int i = 0; i + 1 < kAhead; ++i)
+      if (more == i + 1 && next[i] == token) ++more;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      if (i < more) sums.add_row(job.partials + 2 * (segment + 1 + i) * job.columns, first);
+    segment += more;
+    if (next[kAhead - 1] != token) break;
   }
   G* row = static_cast<G*>(job.grad) + token * job.columns;
   Old<G, kCount> old;
-  old.load(row, first);
+  if (!job.is_fresh) old.load(row, first);
   sums.add_to(old, row, first);
 }
 

@@ -22,7 +22,7 @@ struct EmbeddingForward {
 void embedding_forward(const EmbeddingForward& job, Element element, cudaStream_t stream);
 
 /// Sorted positions that one block adds up.
-inline constexpr int64_t kEmbeddingSegment = 32;
+inline constexpr int64_t kEmbeddingSegment = 16;
 
 /// The table's gradient.
 struct EmbeddingBackward {
@@ -31,6 +31,7 @@ struct EmbeddingBackward {
   const void* dy = nullptr;
   int64_t dy_stride = 0;
   void* grad = nullptr;       ///< [vocab, columns], dense; added to
+  bool is_fresh = false;      ///< rows of grad that have tokens hold nothing: they are written, not added to
   float* partials = nullptr;  ///< [2 * ceil(rows / kEmbeddingSegment), columns], for tokens of many rows
   int64_t rows = 0;
   int64_t vocab = 0;

@@ -56,13 +56,17 @@ TEST_F(EmbeddingOnGpu, AddsTheRowsOfEachToken) {
 
 TEST_F(EmbeddingOnGpu, RunsOfOneTokenMayEndAnywhere) {
   const auto options = at::TensorOptions(at::kLong).device(at::kCUDA);
-  for (const int64_t ones : {0, 1, 31, 32, 33, 63, 64, 65, 500})
-    for (const int64_t twos : {1, 31, 32, 40, 300}) {
+  for (const int64_t ones : {0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 79, 80, 81, 500})
+    for (const int64_t twos : {1, 15, 16, 31, 32, 40, 300}) {
       const at::Tensor tokens = at::full({ones + twos}, 2, options);
       tokens.narrow(0, 0, ones).fill_(1);
       expect_right(tokens.flip(0), 4, 64, at::kBFloat16,
                    std::to_string(ones) + " and " + std::to_string(twos));
     }
+}
+
+TEST_F(EmbeddingOnGpu, MoreTokensThanOneBlockSorts) {
+  expect_right(random_tokens(20000, 700, 3), 700, 64, at::kBFloat16, "20000 tokens");
 }
 
 TEST_F(EmbeddingOnGpu, WidthsWithoutAKernelFallBack) {
