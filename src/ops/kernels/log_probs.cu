@@ -2,14 +2,18 @@
 // log-probability and, in place, its gradient (column == target) - softmax. Fused: maximum and sum of
 // exponentials in one pass (the running sum is rescaled when the maximum grows), argmax, the gradient.
 //
-// Read once, written once: a multiprocessor holds a whole row between the two passes, 6 vectors of 16 bytes a
-// thread in registers and the others in shared memory (a row is 19 vectors for each of 1,024 threads), so one
-// block of 1,024 threads a multiprocessor, persistent over rows. Columns that fit neither are read again. As
-// the second pass empties a place it asks for the same place of the next row (plain loads into registers,
-// cp.async into shared memory), so reads and writes overlap and the only bubble is one reduction a row. Every
-// thread reads what it asked for itself: no barrier but that reduction's.
+// With a gradient a row is read once and written once: a multiprocessor holds it between the two passes, 6
+// vectors of 16 bytes a thread in registers and the others in shared memory (a row is 19 vectors for each of
+// 1,024 threads), so one block of 1,024 threads a multiprocessor, persistent over rows. Columns that fit
+// neither are read again. As the second pass empties a place it asks for the same place of the next row
+// (plain loads into registers, cp.async into shared memory), so reads and writes overlap and the only bubble
+// is one reduction a row. Every thread reads what it asked for itself: no barrier but that reduction's.
 //
-// Limit: memory, 4 bytes a bf16 logit. Exponentials (two a logit) take about 60 percent of that time.
+// Without one nothing has to be held: blocks of 256 threads take a row each, several at once, which reads 12
+// percent faster. A thread keeps the sums of the four threads that would have had its columns with a
+// gradient: log-probabilities have the same bits either way.
+//
+// Limit: memory, 4 bytes a bf16 logit, or 2. Exponentials (two a logit) take about 60 percent of that time.
 #include "ops/kernels/log_probs.h"
 
 #include <algorithm>
@@ -163,8 +167,8 @@ struct RowVectors {
   __device__ __forceinline__ int slot(int part) const { return held * part / kParts; }
 };
 
-template <typename T, bool kGradient>
-__global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, int vectors, int held) {
+template <typename T>
+__global__ void __launch_bounds__(kThreads, 1) gradient_rows(LogProbRows all, int vectors, int held) {
   extern __shared__ uint4 held_vectors[];
   __shared__ Summary partial[2][kThreads / 32];
   const RowVectors<T> at{vectors, held, held_vectors + threadIdx.x, static_cast<int>(threadIdx.x),
@@ -203,24 +207,15 @@ __global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, in
 #pragma unroll
     for (int turn = 0; turn < kRegisterVectors; ++turn) {
       const int v = at.vector(turn);
-      if (v < vectors) {
-        absorb<T>(kept[turn], v, mine);
-        if (!kGradient && has_next) kept[turn] = next[v];
-      }
+      if (v < vectors) absorb<T>(kept[turn], v, mine);
     }
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      // Newer than this part's: those of the parts behind it, and those that this loop has made for the next
-      // row.
-      wait_for_all_but(kGradient ? kParts - 1 - part : kParts - 1);
+      wait_for_all_but(kParts - 1 - part);  // newer than this part's: those of the parts behind it
       for (int slot = at.slot(part); slot < at.slot(part + 1); ++slot) {
         const int v = at.vector(kRegisterVectors + slot);
-        if (v < vectors) {
-          absorb<T>(at.shared[slot * at.step], v, mine);
-          if (!kGradient && has_next) copy_async(at.shared + slot * at.step, next + v);
-        }
+        if (v < vectors) absorb<T>(at.shared[slot * at.step], v, mine);
       }
-      if (!kGradient) end_group();
     }
     for (int v = at.vector(kRegisterVectors + held); v < vectors; v += at.step) absorb<T>(x[v], v, mine);
 
@@ -242,58 +237,114 @@ __global__ void __launch_bounds__(kThreads, 1) log_prob_rows(LogProbRows all, in
             first_column<T>(x[whole.vector], at.column(whole.vector), whole.maximum) == target;
       }
     }
-    if constexpr (kGradient) {
-      const float scale = !exists ? NAN : all.scale != nullptr ? all.scale[row] : 1.0F;
+    const float scale = !exists ? NAN : all.scale != nullptr ? all.scale[row] : 1.0F;
 #pragma unroll
-      for (int turn = 0; turn < kRegisterVectors; ++turn) {
-        const int v = at.vector(turn);
-        if (v < vectors) {
-          x[v] = gradient_of<T>(kept[turn], at.column(v), target, logsumexp, scale);
-          if (has_next) kept[turn] = next[v];
-        }
+    for (int turn = 0; turn < kRegisterVectors; ++turn) {
+      const int v = at.vector(turn);
+      if (v < vectors) {
+        x[v] = gradient_of<T>(kept[turn], at.column(v), target, logsumexp, scale);
+        if (has_next) kept[turn] = next[v];
       }
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        for (int slot = at.slot(part); slot < at.slot(part + 1); ++slot) {
-          const int v = at.vector(kRegisterVectors + slot);
-          if (v < vectors) {
-            x[v] = gradient_of<T>(at.shared[slot * at.step], at.column(v), target, logsumexp, scale);
-            if (has_next) copy_async(at.shared + slot * at.step, next + v);
-          }
-        }
-        end_group();
-      }
-      for (int v = at.vector(kRegisterVectors + held); v < vectors; v += at.step)
-        x[v] = gradient_of<T>(x[v], at.column(v), target, logsumexp, scale);
     }
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      for (int slot = at.slot(part); slot < at.slot(part + 1); ++slot) {
+        const int v = at.vector(kRegisterVectors + slot);
+        if (v < vectors) {
+          x[v] = gradient_of<T>(at.shared[slot * at.step], at.column(v), target, logsumexp, scale);
+          if (has_next) copy_async(at.shared + slot * at.step, next + v);
+        }
+      }
+      end_group();
+    }
+    for (int v = at.vector(kRegisterVectors + held); v < vectors; v += at.step)
+      x[v] = gradient_of<T>(x[v], at.column(v), target, logsumexp, scale);
   }
 }
 
-template <typename T, bool kGradient>
-void launch(const LogProbRows& rows, cudaStream_t stream) {
+/// Log-probabilities alone: a block takes a row; a thread does what kEach of gradient_rows' threads would.
+template <typename T, int kEach>
+__global__ void __launch_bounds__(kFewThreads) value_rows(LogProbRows all, int vectors) {
+  constexpr int kWarps = kFewThreads / 32;
+  __shared__ Summary partial[kWarps * kEach];
+  const int64_t row = blockIdx.x;
+  const T* const logits = static_cast<const T*>(all.logits) + row * all.stride;
+  const int64_t wanted = all.targets[row];
+  const bool exists = wanted >= 0 && wanted < all.vocab;
+  float target_logit = NAN;
+  if (threadIdx.x == 0 && exists) target_logit = widen(logits[wanted]);
+
+  Summary mine[kEach];
+  for (int first = static_cast<int>(threadIdx.x); first < vectors; first += kEach * kFewThreads) {
+    uint4 raw[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int v = first + i * kFewThreads;
+      if (v < vectors) raw[i] = load_vector(logits, v);
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int v = first + i * kFewThreads;
+      if (v < vectors) absorb<T>(raw[i], v, mine[i]);
+    }
+  }
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    mine[i] = merged_over_warp<T>(mine[i]);
+    if (lane == 0) partial[i * kWarps + warp] = mine[i];
+  }
+  __syncthreads();
+  if (warp != 0) return;
+  const Summary whole = merged_over_warp<T>(lane < kWarps * kEach ? partial[lane] : Summary{});
+  if (lane != 0) return;
+  if (all.log_probs != nullptr) all.log_probs[row] = target_logit - (whole.maximum + logf(whole.sum));
+  if (all.is_argmax != nullptr) {
+    all.is_argmax[row] = exists && whole.vector < vectors &&
+                         first_column<T>(load_vector(logits, whole.vector), whole.vector * kLanes<T>,
+                                         whole.maximum) == static_cast<int>(wanted);
+  }
+}
+
+template <typename T>
+void launch_values(const LogProbRows& rows, int vectors, cudaStream_t stream) {
+  const auto kernel = vectors > kFewVectors ? value_rows<T, kThreads / kFewThreads> : value_rows<T, 1>;
+  kernel<<<static_cast<unsigned>(rows.rows), kFewThreads, 0, stream>>>(rows, vectors);
+  check_launch("log_prob_rows (values)");
+}
+
+template <typename T>
+void launch_gradient(const LogProbRows& rows, int vectors, cudaStream_t stream) {
   int device = 0, multiprocessors = 0, shared_limit = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   cudaDeviceGetAttribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  constexpr int kWidth = kLanes<T>;
-  const int vectors = static_cast<int>((rows.vocab + kWidth - 1) / kWidth);
   const int threads = vectors > kFewVectors ? kThreads : kFewThreads;
   const int turns = (vectors + threads - 1) / threads;
   constexpr int kOwnShared = 2 * static_cast<int>(sizeof(Summary)) * (kThreads / 32);
   const int room = (shared_limit - kOwnShared) / (threads * static_cast<int>(sizeof(uint4)));
   const int held = std::clamp(turns - kRegisterVectors, 0, room);
   const int shared = held * threads * static_cast<int>(sizeof(uint4));
-  const auto kernel = log_prob_rows<T, kGradient>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  cudaFuncSetAttribute(gradient_rows<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  const int64_t blocks = std::min<int64_t>(rows.rows, multiprocessors * (kThreads / threads));
+  gradient_rows<T><<<static_cast<unsigned>(blocks), threads, shared, stream>>>(rows, vectors, held);
+  check_launch("log_prob_rows (gradient)");
+}
+
+template <typename T>
+void launch(const LogProbRows& rows, cudaStream_t stream) {
+  constexpr int kWidth = kLanes<T>;
+  const int vectors = static_cast<int>((rows.vocab + kWidth - 1) / kWidth);
   const int64_t behind = int64_t{vectors} * kWidth - rows.vocab;
   if (behind > 0) {  // of a row's last vector: far below any logit, in either type
     constexpr int kFarBelow = 0xfe;
     cudaMemset2DAsync(static_cast<T*>(rows.logits) + rows.vocab, rows.stride * sizeof(T), kFarBelow,
                       behind * sizeof(T), rows.rows, stream);
   }
-  const int64_t blocks = std::min<int64_t>(rows.rows, multiprocessors * (kThreads / threads));
-  kernel<<<static_cast<unsigned>(blocks), threads, shared, stream>>>(rows, vectors, held);
-  check_launch("log_prob_rows");
+  if (rows.makes_gradient)
+    launch_gradient<T>(rows, vectors, stream);
+  else
+    launch_values<T>(rows, vectors, stream);
 }
 
 }  // namespace
@@ -301,10 +352,9 @@ void launch(const LogProbRows& rows, cudaStream_t stream) {
 void launch_log_prob_rows(const LogProbRows& rows, cudaStream_t stream) {
   if (rows.rows == 0) return;
   if (rows.element == Element::kBf16)
-    rows.makes_gradient ? launch<__nv_bfloat16, true>(rows, stream)
-                        : launch<__nv_bfloat16, false>(rows, stream);
+    launch<__nv_bfloat16>(rows, stream);
   else
-    rows.makes_gradient ? launch<float, true>(rows, stream) : launch<float, false>(rows, stream);
+    launch<float>(rows, stream);
 }
 
 }  // namespace apus::ops::kernels
