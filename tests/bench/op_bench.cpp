@@ -98,6 +98,21 @@ double copy_gb_s(const MeasureOptions& options) {
   return 2.0 * static_cast<double>(kCopyBytes) / ms / 1e6;
 }
 
+/// Milliseconds of a copy that reads and writes so many bytes in all, its sources taken in turns as a case's
+/// inputs are, its destination as often the same as an operation's result is.
+double equal_copy_ms(int64_t bytes, const MeasureOptions& options) {
+  const auto raw = at::TensorOptions(at::kCUDA).dtype(at::kByte);
+  const auto sources =
+      make_rotation<at::Tensor>(bytes, [&] { return at::empty({bytes / 2}, raw).random_(); });
+  const at::Tensor to = at::empty({bytes / 2}, raw);
+  return time_ms(
+      [&] {
+        C10_CUDA_CHECK(cudaMemcpyAsync(to.data_ptr(), sources->next().data_ptr(), bytes / 2,
+                                       cudaMemcpyDeviceToDevice, c10::cuda::getCurrentCUDAStream()));
+      },
+      options);
+}
+
 /// The rate of the second half of so many seconds of products.
 double sustained_tflops(const std::function<void()>& product, double flops, double seconds) {
   constexpr int kBatch = 20;
@@ -127,6 +142,7 @@ nlohmann::ordered_json to_json(const OpResult& result) {
   line["ms"] = rounded(result.ms, 1e-5);
   line["gb_s"] = rounded(result.gb_s, 0.1);
   line["share_of_copy"] = rounded(result.share_of_copy, 1e-4);
+  line["share_of_equal_copy"] = rounded(result.share_of_equal_copy, 1e-4);
   line["tflops"] = rounded(result.tflops, 0.1);
   line["reference_ms"] = rounded(result.reference_ms, 1e-5);
   line["ratio"] = rounded(result.ratio, 1e-4);
@@ -137,12 +153,12 @@ nlohmann::ordered_json to_json(const OpResult& result) {
 std::string row_of(const OpResult& result) {
   char row[256];
   if (!result.error.empty()) {
-    std::snprintf(row, sizeof row, "%-64.64s FAILED: %.150s\n", result.name.c_str(), result.error.c_str());
+    std::snprintf(row, sizeof row, "%-56.56s FAILED: %.150s\n", result.name.c_str(), result.error.c_str());
     return row;
   }
-  std::snprintf(row, sizeof row, "%-64.64s %9.4f %8.0f %7.3f %7.0f %9.4f %6.3f  %.30s\n", result.name.c_str(),
-                result.ms, result.gb_s, result.share_of_copy, result.tflops, result.reference_ms,
-                result.ratio, result.reference_name.c_str());
+  std::snprintf(row, sizeof row, "%-56.56s %9.4f %8.0f %7.3f %8.3f %7.0f %9.4f %6.3f  %.30s\n",
+                result.name.c_str(), result.ms, result.gb_s, result.share_of_copy, result.share_of_equal_copy,
+                result.tflops, result.reference_ms, result.ratio, result.reference_name.c_str());
   return row;
 }
 
@@ -161,8 +177,8 @@ std::string Report::table() const {
   std::snprintf(head, sizeof head, "copy %.0f GB/s, GEMM %.0f TF/s burst, %.0f sustained\n",
                 ceilings_.copy_gb_s, ceilings_.gemm_burst_tflops, ceilings_.gemm_sustained_tflops);
   std::string text = head;
-  std::snprintf(head, sizeof head, "%-64s %9s %8s %7s %7s %9s %6s  %s\n", "case", "ms", "GB/s", "of copy",
-                "TF/s", "ref ms", "ratio", "reference");
+  std::snprintf(head, sizeof head, "%-56s %9s %8s %7s %8s %7s %9s %6s  %s\n", "case", "ms", "GB/s", "of copy",
+                "of equal", "TF/s", "ref ms", "ratio", "reference");
   text += head;
   for (const OpResult& result : results_) text += row_of(result);
   return text;
@@ -204,6 +220,8 @@ void measure(const OpCase& op, Report& report, const MeasureOptions& options) {
     result.gb_s = static_cast<double>(op.bytes) / result.ms / 1e6;
     result.share_of_copy = result.gb_s / report.ceilings().copy_gb_s;
     result.tflops = op.flops / result.ms / 1e9;
+    if (op.bytes > 0 && op.flops == 0)
+      result.share_of_equal_copy = equal_copy_ms(op.bytes, options) / result.ms;
     if (op.reference) {
       result.reference_ms = time_ms(op.reference, options);
       result.ratio = result.ms / result.reference_ms;

@@ -36,6 +36,8 @@ struct OpResult {
   double gb_s = 0.0;
   /// Of the copy bandwidth of this run.
   double share_of_copy = 0.0;
+  /// Time of a copy that moves as many bytes, over the time: what the memory can do in so short a kernel.
+  double share_of_equal_copy = 0.0;
   double tflops = 0.0;
   double reference_ms = 0.0;
   /// ms / reference_ms: below 1 the operation is faster than its reference.
