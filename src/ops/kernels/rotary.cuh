@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/kernels/persistent_grid.h"
+#include "ops/kernels/flat.cuh"
 #include "ops/kernels/rotary.h"
 #include "ops/kernels/vector.cuh"
 
@@ -88,36 +88,15 @@ struct HeadPlace {
   }
 };
 
-/// The block of a job: the threads of a head, heads side by side, and rows that fill the block up to
-/// `threads`. A thread takes up to `heads_a_thread` at a time, or more in turns; of the shapes that do so
-/// with equally few turns the one whose warps are busiest is taken, and among equals the one with most heads
-/// a thread.
-inline dim3 rotary_block(const RotaryRows& job, Element element, int heads_a_thread, int threads) {
-  constexpr int kWarp = 32, kMostRows = 64;  // a block's third dim takes no more
-  const auto parts = [](int whole, int part) { return (whole + part - 1) / part; };
-  const int pairs = job.head_dim / (2 * elements_a_vector(element)), widest = threads / pairs;
-  const int total = job.q.heads + job.k.heads + job.v.heads;
-  const int turns = parts(total, widest * heads_a_thread);
-  dim3 best;
-  double busiest = 0.0;
-  for (int side_by_side = parts(total, turns * heads_a_thread); side_by_side <= widest; ++side_by_side) {
-    const int rows = std::min(kMostRows, threads / (pairs * side_by_side));
-    const int used = pairs * side_by_side * rows, lanes = parts(used, kWarp) * kWarp;
-    const double busy =
-        static_cast<double>(total) / (side_by_side * parts(total, side_by_side)) * used / lanes;
-    if (busy <= busiest) continue;
-    busiest = busy;
-    best =
-        dim3(static_cast<unsigned>(pairs), static_cast<unsigned>(side_by_side), static_cast<unsigned>(rows));
-  }
-  return best;
+inline int heads_of(const RotaryRows& job) {
+  return job.q.heads + job.k.heads + job.v.heads;
 }
 
-/// Blocks of a job that stay resident.
-template <typename Kernel>
-unsigned rotary_grid(Kernel kernel, const RotaryRows& job, dim3 block) {
-  const int64_t work = (job.rows + block.z - 1) / block.z;
-  return static_cast<unsigned>(persistent_grid(kernel, static_cast<int>(block.x * block.y * block.z), work));
+/// As many heads as `threads` hold: x counts the pieces of a head, y heads.
+template <typename T>
+dim3 heads_block(const RotaryRows& job, int threads) {
+  const int pieces = job.head_dim / (2 * kLanes<T>);
+  return dim3(static_cast<unsigned>(pieces), static_cast<unsigned>(std::max(1, threads / pieces)));
 }
 
 }  // namespace apus::ops::kernels

@@ -3,11 +3,13 @@
 // and a reciprocal an element hide behind it. Gate and up may lie beside each other in one row, or apart.
 #include "ops/kernels/swiglu.h"
 
-#include "ops/kernels/column_tiles.cuh"
+#include "ops/kernels/flat.cuh"
 #include "ops/kernels/vector.cuh"
 
 namespace apus::ops::kernels {
 namespace {
+
+constexpr int kThreads = 256;
 
 /// 1 / (1 + exp(-z)); 0 and 1 far out, NaN stays.
 template <typename T>
@@ -29,82 +31,76 @@ __device__ __forceinline__ T* row_of(const OutRows& rows, int64_t row) {
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kTileThreads) forward_rows(SwigluForward job, int tiles) {
-  const int vectors = static_cast<int>(job.columns / kLanes<T>);
-  for_tile(job.rows, tiles, [&](int64_t row, int first) {
-    const T *gates = row_of<T>(job.gate, row), *ups = row_of<T>(job.up, row);
-    T* acts = row_of<T>(job.act, row);
-    uint4 gate[kTileVectors], up[kTileVectors];
+__global__ void __launch_bounds__(kThreads)
+    forward_pieces(SwigluForward job, Divider vectors, uint32_t count) {
+  const uint32_t piece = blockIdx.x * kThreads + threadIdx.x;
+  if (piece >= count) return;
+  const auto [row, at] = place_of(piece, vectors);
+  float g[kLanes<T>], u[kLanes<T>];
+  const uint4 gate = load_vector(row_of<T>(job.gate, row), at), up = load_vector(row_of<T>(job.up, row), at);
+  unpack<T>(gate, g);
+  unpack<T>(up, u);
 #pragma unroll
-    for (int i = 0; i < kTileVectors; ++i) {
-      const int at = first + i * static_cast<int>(blockDim.x);
-      if (at >= vectors) continue;
-      gate[i] = load_vector(gates, at);
-      up[i] = load_vector(ups, at);
-    }
-#pragma unroll
-    for (int i = 0; i < kTileVectors; ++i) {
-      const int at = first + i * static_cast<int>(blockDim.x);
-      if (at >= vectors) continue;
-      float g[kLanes<T>], u[kLanes<T>];
-      unpack<T>(gate[i], g);
-      unpack<T>(up[i], u);
-#pragma unroll
-      for (int j = 0; j < kLanes<T>; ++j) g[j] = g[j] * sigmoid<T>(g[j]) * u[j];
-      store_vector(acts, at, pack<T>(g));
-    }
-  });
+  for (int j = 0; j < kLanes<T>; ++j) g[j] = g[j] * sigmoid<T>(g[j]) * u[j];
+  store_vector(row_of<T>(job.act, row), at, pack<T>(g));
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kTileThreads) backward_rows(SwigluBackward job, int tiles) {
-  const int vectors = static_cast<int>(job.columns / kLanes<T>);
-  for_tile(job.rows, tiles, [&](int64_t row, int first) {
-    const T *gates = row_of<T>(job.gate, row), *ups = row_of<T>(job.up, row);
-    const T* d_acts = row_of<T>(job.d_act, row);
-    T *d_gates = row_of<T>(job.d_gate, row), *d_ups = row_of<T>(job.d_up, row);
-    uint4 gate[kTileVectors], up[kTileVectors], d_act[kTileVectors];
+__global__ void __launch_bounds__(kThreads)
+    backward_pieces(SwigluBackward job, Divider vectors, uint32_t count) {
+  const uint32_t piece = blockIdx.x * kThreads + threadIdx.x;
+  if (piece >= count) return;
+  const auto [row, at] = place_of(piece, vectors);
+  float g[kLanes<T>], u[kLanes<T>], d[kLanes<T>];
+  const uint4 gate = load_vector(row_of<T>(job.gate, row), at), up = load_vector(row_of<T>(job.up, row), at),
+              d_act = load_vector(row_of<T>(job.d_act, row), at);
+  unpack<T>(gate, g);
+  unpack<T>(up, u);
+  unpack<T>(d_act, d);
 #pragma unroll
-    for (int i = 0; i < kTileVectors; ++i) {
-      const int at = first + i * static_cast<int>(blockDim.x);
-      if (at >= vectors) continue;
-      gate[i] = load_vector(gates, at);
-      up[i] = load_vector(ups, at);
-      d_act[i] = load_vector(d_acts, at);
-    }
-#pragma unroll
-    for (int i = 0; i < kTileVectors; ++i) {
-      const int at = first + i * static_cast<int>(blockDim.x);
-      if (at >= vectors) continue;
-      float g[kLanes<T>], u[kLanes<T>], d[kLanes<T>];
-      unpack<T>(gate[i], g);
-      unpack<T>(up[i], u);
-      unpack<T>(d_act[i], d);
-#pragma unroll
-      for (int j = 0; j < kLanes<T>; ++j) {
-        const float s = sigmoid<T>(g[j]), silu = g[j] * s;
-        // d silu / d g = s (1 + g (1 - s))
-        g[j] = d[j] * u[j] * (s + silu * (1.0f - s));
-        u[j] = d[j] * silu;
-      }
-      store_vector(d_gates, at, pack<T>(g));
-      store_vector(d_ups, at, pack<T>(u));
-    }
-  });
+  for (int j = 0; j < kLanes<T>; ++j) {
+    const float s = sigmoid<T>(g[j]), silu = g[j] * s;
+    // d silu / d g = s (1 + g (1 - s))
+    g[j] = d[j] * u[j] * (s + silu * (1.0f - s));
+    u[j] = d[j] * silu;
+  }
+  store_vector(row_of<T>(job.d_gate, row), at, pack<T>(g));
+  store_vector(row_of<T>(job.d_up, row), at, pack<T>(u));
+}
+
+/// The same rows from `first` on.
+template <typename T, typename Of>
+Of from_row(Of rows, int64_t first) {
+  rows.data = static_cast<T*>(rows.data) + first * rows.stride;
+  return rows;
 }
 
 template <typename T>
 void forward(const SwigluForward& job, cudaStream_t stream) {
-  const Tiles tiles = tiles_of(forward_rows<T>, job.rows, job.columns / kLanes<T>);
-  forward_rows<T><<<tiles.blocks, tiles.threads, 0, stream>>>(job, tiles.count);
-  check_launch("swiglu_forward");
+  const int64_t vectors = job.columns / kLanes<T>;
+  for_slices(job.rows, vectors, [&](int64_t first, int64_t rows) {
+    const SwigluForward slice{.gate = from_row<const T>(job.gate, first),
+                              .up = from_row<const T>(job.up, first),
+                              .act = from_row<T>(job.act, first)};
+    forward_pieces<T><<<blocks_of(rows * vectors, kThreads), kThreads, 0, stream>>>(
+        slice, Divider(static_cast<uint32_t>(vectors)), static_cast<uint32_t>(rows * vectors));
+    check_launch("swiglu_forward");
+  });
 }
 
 template <typename T>
 void backward(const SwigluBackward& job, cudaStream_t stream) {
-  const Tiles tiles = tiles_of(backward_rows<T>, job.rows, job.columns / kLanes<T>);
-  backward_rows<T><<<tiles.blocks, tiles.threads, 0, stream>>>(job, tiles.count);
-  check_launch("swiglu_backward");
+  const int64_t vectors = job.columns / kLanes<T>;
+  for_slices(job.rows, vectors, [&](int64_t first, int64_t rows) {
+    const SwigluBackward slice{.gate = from_row<const T>(job.gate, first),
+                               .up = from_row<const T>(job.up, first),
+                               .d_act = from_row<const T>(job.d_act, first),
+                               .d_gate = from_row<T>(job.d_gate, first),
+                               .d_up = from_row<T>(job.d_up, first)};
+    backward_pieces<T><<<blocks_of(rows * vectors, kThreads), kThreads, 0, stream>>>(
+        slice, Divider(static_cast<uint32_t>(vectors)), static_cast<uint32_t>(rows * vectors));
+    check_launch("swiglu_backward");
+  });
 }
 
 }  // namespace
