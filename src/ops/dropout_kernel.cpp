@@ -1,4 +1,4 @@
-// Dropout factors on the CPU. Ten rounds of Philox make four of them: arithmetic limits it, not memory.
+// Dropout factors on the CPU. Ten rounds of Philox make eight of them: arithmetic limits it, not memory.
 // Blocks are independent, so a group of them runs in vector lanes, one array a counter word; the vector width
 // is picked at load time, and integers give the same bits in any.
 #include "ops/dropout_kernel.h"
@@ -23,12 +23,13 @@ namespace {
 
 // Blocks that run side by side.
 constexpr int kLanes = 16;
-constexpr int kGroup = 4 * kLanes;
+constexpr int kEach = static_cast<int>(kDropoutGroup);
+constexpr int kGroup = kEach * kLanes;
 
 // The factors of kGroup features from block `first_block` on.
 APUS_VECTOR_CLONES
 void group_factors(const DropoutRow& row, uint32_t first_block, float* __restrict factors) {
-  const PhiloxBlock base = sample_counter(row.at, 0);
+  const PhiloxBlock base = dropout_counter(row.at, 0);
   uint32_t w0[kLanes], w1[kLanes], w2[kLanes], w3[kLanes];
   for (int i = 0; i < kLanes; ++i) {
     w0[i] = first_block + static_cast<uint32_t>(i);
@@ -49,26 +50,27 @@ void group_factors(const DropoutRow& row, uint32_t first_block, float* __restric
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  const auto factor = [&](uint32_t word) { return (word >> 8) >= row.threshold ? row.scale : 0.0f; };
+  const auto factor = [&](uint32_t bits) { return bits >= row.threshold ? row.scale : 0.0f; };
   for (int i = 0; i < kLanes; ++i) {
-    factors[4 * i] = factor(w0[i]);
-    factors[4 * i + 1] = factor(w1[i]);
-    factors[4 * i + 2] = factor(w2[i]);
-    factors[4 * i + 3] = factor(w3[i]);
+    const uint32_t words[4] = {w0[i], w1[i], w2[i], w3[i]};
+    for (int word = 0; word < 4; ++word) {
+      factors[kEach * i + 2 * word] = factor(words[word] & 0xffffu);
+      factors[kEach * i + 2 * word + 1] = factor(words[word] >> 16);
+    }
   }
 }
 
 }  // namespace
 
 uint32_t dropout_threshold(double p) {
-  return static_cast<uint32_t>(std::ceil(p * 0x1p24));
+  return static_cast<uint32_t>(std::ceil(p * 0x1p16));
 }
 
 void dropout_factors(const DropoutRow& row, int64_t first, int64_t count, float* factors) {
   int64_t done = 0;
   while (done < count) {
-    const int64_t feature = first + done, skipped = feature % 4;
-    const auto block = static_cast<uint32_t>(feature / 4);
+    const int64_t feature = first + done, skipped = feature % kEach;
+    const auto block = static_cast<uint32_t>(feature / kEach);
     if (skipped == 0 && count - done >= kGroup) {
       group_factors(row, block, factors + done);
       done += kGroup;

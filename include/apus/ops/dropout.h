@@ -55,15 +55,15 @@ struct APUS_API Dropout {
 };
 
 /// Dropped rows, without tape.
-/// Maths:       y = keep ? x / (1 - p) : 0, where keep = sample_uniform(key, row's coordinate, feature) >= p.
+/// Maths:       y = keep ? x / (1 - p) : 0, where keep = bits / 2^16 >= p and the bits are 16 of those that
+///              Philox makes of the key and the row's coordinate: a block of it serves eight features.
 /// Shapes:      x [T, F] -> [T, F].
 /// Dtypes:      fp32, bf16, fp16 or fp64, out = x's; the product is computed in fp32 (fp64 for fp64).
 /// Determinism: bitwise, whatever the other rows are, and on any device.
 /// Memory:      on a GPU 16 bytes a row, kept with the rows. There fp16 and fp64 have no kernel: their
-/// factors
-///              are made on the host and copied, T x F x 4 bytes.
-/// Throws:      ShapeError if x is not [T, F] or has not as many rows as coordinates; ConfigError for another
-/// p.
+///              factors are made on the host and copied, T x F x 4 bytes.
+/// Throws:      ShapeError if x is not [T, F] or has not as many rows as coordinates; ConfigError for
+///              another p.
 APUS_API at::Tensor dropout(const at::Tensor& x_TF, const Dropout& options);
 
 /// A projection of dropped rows: LoRA's A behind its dropout.

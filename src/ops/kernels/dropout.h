@@ -21,7 +21,7 @@ struct DropoutRows {
   const uint4* coordinates = nullptr;  ///< [rows] x ordinal, y side, z position
   uint64_t key = 0;
   uint32_t epoch = 0;
-  uint32_t threshold = 0;  ///< a feature is kept where its 24 bits are at least this
+  uint32_t threshold = 0;  ///< a feature is kept where its 16 bits are at least this
   float scale = 1.0f;
   uint32_t first_feature = 0;
   int64_t rows = 0;
@@ -29,7 +29,7 @@ struct DropoutRows {
 };
 
 /// y = x * (kept ? scale : 0): detail::dropout_factors' bits. Any columns, strides and first_feature; the
-/// quick way is for multiples of a vector that start at a multiple of 4 features. rows > 0, columns > 0.
+/// quick way is for multiples of a vector that start at a multiple of 8 features. rows > 0, columns > 0.
 void dropout(const DropoutRows& job, Element element, cudaStream_t stream);
 
 }  // namespace apus::ops::kernels
