@@ -19,8 +19,6 @@ void refuse_tasks(const JobOptions& options) {
 /// A frozen base in another dtype than the products would need a conversion in every projection.
 void refuse_mixed_base(const JobOptions& options) {
   const bool mixed = options.base_dtype && options.torch_dtype && *options.base_dtype != *options.torch_dtype;
-  refuse_if(options.torch_dtype == "float16", options.fp16 ? "fp16 true" : "torch_dtype float16",
-            "take bfloat16");
   refuse_if(mixed, "base_dtype " + options.base_dtype.value_or(""), "that of --torch_dtype is");
 }
 

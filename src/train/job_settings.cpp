@@ -138,6 +138,7 @@ TrainerOptions trainer_options(const JobOptions& options, const data::TokenizerF
                     .epsilon = options.adam_epsilon,
                     .weight_decay = options.weight_decay,
                     .max_grad_norm = options.max_grad_norm};
+  trainer.fp16 = fp16_options(options);
   trainer.metric_for_best_model = options.metric_for_best_model;
   trainer.early_stopping.patience = options.early_stop_interval.value_or(0);
   trainer.save_best = options.load_best_model_at_end;

@@ -135,11 +135,11 @@ TEST(ParseFlags, NegativeNumbersAreValues) {
 }
 
 TEST(ParseFlags, WhatIsNotBuiltYetIsAcceptedAtItsDefaultOnly) {
-  parse({"--fp16", "0", "--tensor_parallel_size", "1", "--quant_method", "none", "--sequence_parallel",
-         "false", "--use_dora", "False", "--router_aux_loss_coef", "0.0"});
+  parse({"--tensor_parallel_size", "1", "--quant_method", "none", "--sequence_parallel", "false",
+         "--use_dora", "False", "--router_aux_loss_coef", "0.0"});
   for (const Words& arguments :
-       {Words{"--fp16", "true"}, Words{"--tensor_parallel_size", "2"}, Words{"--quant_bits", "4"},
-        Words{"--use_dora"}, Words{"--router_aux_loss_coef", "0.1"}}) {
+       {Words{"--pipeline_parallel_size", "2"}, Words{"--tensor_parallel_size", "2"},
+        Words{"--quant_bits", "4"}, Words{"--use_dora"}, Words{"--router_aux_loss_coef", "0.1"}}) {
     const std::string message = refusal<NotSupported>(arguments);
     EXPECT_EQ(message.find(arguments[0]), 0u) << message;
     EXPECT_NE(message.find("is not supported yet; leave it at "), message.npos) << message;

@@ -145,10 +145,11 @@ TEST(TrainingCommand, DtypesHaveOtherSpellings) {
   EXPECT_EQ(arguments_of({"--torch_dtype", "bf16"}).at("torch_dtype"), "bfloat16");
   EXPECT_EQ(arguments_of({"--torch_dtype", "torch.float32"}).at("torch_dtype"), "float32");
   EXPECT_EQ(arguments_of({"--lora_dtype", "bf16"}).at("lora_dtype"), "bfloat16");
+  EXPECT_EQ(arguments_of({"--torch_dtype", "fp16"}).at("torch_dtype"), "float16");
   EXPECT_EQ(refusal<NotSupported>([] {
-              parse_training_command({"--torch_dtype", "fp16"});
+              parse_training_command({"--reduce_dtype", "fp16"});
             }),
-            "--torch_dtype float16 is not supported yet; take bfloat16");
+            "--reduce_dtype float16 is not supported: values overflow in it; take bfloat16");
 }
 
 TEST(TrainingCommand, ResumeTakesBooleans) {

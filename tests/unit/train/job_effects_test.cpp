@@ -87,7 +87,8 @@ std::string settings_of(const JobOptions& job) {
                  loop.eval_steps,
                  loop.metric_for_best_model,
                  loop.early_stopping.patience,
-                 loop.save_best};
+                 loop.save_best,
+                 loop.fp16.enabled};
   return out.dump();
 }
 
@@ -206,6 +207,7 @@ std::map<std::string, Change> visible_changes() {
        }},
       {"gradient_checkpointing", [](auto& o) { o.gradient_checkpointing = false; }},
       {"optim", [](auto& o) { o.optim = "adamw_bf16"; }},
+      {"fp16", [](auto& o) { o.fp16 = true; }},
       {"grad_accum_dtype", [](auto& o) { o.grad_accum_dtype = "bfloat16"; }},
       {"reduce_dtype", [](auto& o) { o.reduce_dtype = "bfloat16"; }},
   };
@@ -218,7 +220,6 @@ std::map<std::string, Change> refused_changes() {
   return {
       {"rlhf_type", [](auto& o) { o.rlhf_type = "kto"; }},
       {"use_dora", [](auto& o) { o.use_dora = true; }},
-      {"fp16", [](auto& o) { o.fp16 = true; }},
       {"router_aux_loss_coef", [](auto& o) { o.router_aux_loss_coef = 1; }},
       {"tensor_model_parallel_size", [](auto& o) { o.tensor_model_parallel_size = 2; }},
       {"pipeline_model_parallel_size", [](auto& o) { o.pipeline_model_parallel_size = 2; }},
@@ -304,7 +305,7 @@ TEST(JobEffects, EachIsWrittenToArgsJson) {
   const nlohmann::ordered_json plain = to_json(resolved());
   for (const auto& [flag, change] : visible_changes()) {
     const nlohmann::ordered_json changed = to_json(resolved(change));
-    const std::string key = flag == "bf16" ? "torch_dtype" : flag;
+    const std::string key = flag == "bf16" || flag == "fp16" ? "torch_dtype" : flag;
     EXPECT_NE(changed.at(key), plain.at(key)) << "--" << flag;
   }
 }
