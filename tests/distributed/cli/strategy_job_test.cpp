@@ -16,8 +16,8 @@ class StrategyJob : public TinyJob {
 
   /// The job without the strategy and the flags that a file may hold.
   Words bare(const std::string& out, int steps) const {
-    const std::set<std::string> left_out = {"--deepspeed", "--learning_rate",
-                                            "--gradient_accumulation_steps"};
+    const std::set<std::string> left_out = {"--deepspeed", "--learning_rate", "--gradient_accumulation_steps",
+                                            "--lora_rank"};
     Words kept;
     const Words words = job(out, steps);
     for (size_t i = 0; i < words.size(); ++i) {
