@@ -122,7 +122,8 @@ void ParamGroup::take_values() {
     const ElementRange all{begin, std::min(begin + kPieceElements, layout_.padded_elements())};
     const ElementRange piece = agrees ? all : intersect(all, kept);
     if (piece.size() == 0) continue;
-    const at::Tensor values = piece_of_leaves(piece).to(by, /*non_blocking=*/true);
+    // Towards the host it must have arrived before the host reads it.
+    const at::Tensor values = piece_of_leaves(piece).to(by, /*non_blocking=*/!by.is_cpu());
     if (agrees) options_.agree_on_values(values);
     take_piece(piece, values);
   }

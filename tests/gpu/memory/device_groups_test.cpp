@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/remainder.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -51,6 +52,21 @@ TEST_F(GpuMemory, PiecesOfAGroupArriveWhole) {
   const at::Tensor before = a.detach().clone();
   ParamGroup group({{"a", a}}, {.device = kGpu});
   apus::testing::expect_equal(a.detach().cpu(), before);
+}
+
+TEST_F(GpuMemory, LeavesOfTheDeviceArriveOnTheHostWhole) {
+  const int64_t elements = 2 * ParamGroup::kPieceElements + 12'345;
+  const at::Tensor values = at::arange(elements, at::kInt).remainder(251).to(kGpu, at::kBFloat16);
+  const at::Tensor leaf = values.clone().set_requires_grad(true);
+  constexpr Residency kHost = Residency::kHost;
+  ParamGroup group({{"a", leaf}}, {.shard_parameters = true,
+                                   .shard_optimizer = true,
+                                   .shard_gradients = true,
+                                   .grad_dtype = at::kBFloat16,
+                                   .states = OptimizerStates::kBf16,
+                                   .device = kGpu,
+                                   .residency = {kHost, kHost, kHost}});
+  apus::testing::expect_equal(group.own_params().slice(0, 0, elements).cpu(), values.cpu());
 }
 
 TEST_F(GpuMemory, TheTapeFollowsALeafThatMoved) {
