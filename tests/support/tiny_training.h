@@ -178,6 +178,7 @@ inline train::TrainerOptions tiny_options(const TinyRun& run) {
   options.warmup.warmup_ratio = 0.1;
   options.update = {.lr = run.learning_rate, .weight_decay = 0.1, .max_grad_norm = 1.0};
   options.logging_steps = 1;
+  options.fp16.enabled = run.dtype == at::kHalf;
   return options;
 }
 

@@ -87,11 +87,9 @@ TEST(LossScaler, SaysWhatAStepDid) {
   EXPECT_EQ(scaler.update(false), Change::kNone);
   EXPECT_EQ(scaler.update(false), Change::kNone);
   EXPECT_EQ(scaler.update(false), Change::kRaised);
-  EXPECT_EQ(scaler.state(), (LossScalerState{.scale = 4.0,
-                                             .iteration = 5,
-                                             .last_overflow = 1,
-                                             .hysteresis = 2,
-                                             .skipped = 2}));
+  EXPECT_EQ(
+      scaler.state(),
+      (LossScalerState{.scale = 4.0, .iteration = 5, .last_overflow = 1, .hysteresis = 2, .skipped = 2}));
 }
 
 TEST(LossScaler, AtTheMinimumNothingChanges) {
@@ -104,7 +102,8 @@ TEST(LossScaler, AtTheMinimumNothingChanges) {
 TEST(LossScaler, AStaticScaleStaysAndCountsWhatIsSkipped) {
   LossScaler scaler({.enabled = true, .loss_scale = 96.0, .loss_scale_window = 1});
   EXPECT_FALSE(scaler.is_dynamic());
-  for (const bool overflow : {false, true, false, true, true}) EXPECT_EQ(scaler.update(overflow), Change::kNone);
+  for (const bool overflow : {false, true, false, true, true})
+    EXPECT_EQ(scaler.update(overflow), Change::kNone);
   EXPECT_EQ(scaler.scale(), 96.0);
   EXPECT_EQ(scaler.state().skipped, 3);
   scaler.set_state({.scale = 4.0, .iteration = 7});

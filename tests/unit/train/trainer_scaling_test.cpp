@@ -116,8 +116,7 @@ TEST(TrainerScaling, EachSkippedStepIsLoggedOnce) {
   scaled.run({1, 2});
   const CaptureLogger& log = scaled.bench.logger;
   EXPECT_EQ(log.count("step skipped"), 2);
-  EXPECT_TRUE(
-      log.contains("step 2: overflow; loss scale 1024 stays (hysteresis 2 -> 1), step skipped"));
+  EXPECT_TRUE(log.contains("step 2: overflow; loss scale 1024 stays (hysteresis 2 -> 1), step skipped"));
   EXPECT_TRUE(log.contains("step 3: overflow; loss scale 1024 -> 512, step skipped"));
   ASSERT_EQ(scaled.bench.lines.size(), 6u);
   EXPECT_FALSE(scaled.bench.lines[2].contains("grad_norm")) << "there is none to show";
