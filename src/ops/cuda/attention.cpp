@@ -155,9 +155,9 @@ class AttentionFunction final : public torch::autograd::Function<AttentionFuncti
 
 bool flash_takes(const at::Tensor& q_TNH, const at::Tensor& k_TKH, const at::Tensor& v_TKH) {
   const int64_t head_dim = q_TNH.size(2);
-  const auto readable = [](const at::Tensor& x) {
-    return x.scalar_type() == at::kBFloat16 && x.stride(2) == 1;
-  };
+  const at::ScalarType type = q_TNH.scalar_type();
+  const auto readable = [type](const at::Tensor& x) { return x.scalar_type() == type && x.stride(2) == 1; };
+  if (type != at::kBFloat16 && type != at::kHalf) return false;
   return head_dim % 8 == 0 && head_dim <= 256 && readable(q_TNH) && readable(k_TKH) && readable(v_TKH);
 }
 
@@ -167,6 +167,7 @@ void choose_plans(const at::Tensor& q_TNH, const at::Tensor& k_TKH, Call& call) 
   const int64_t heads = q_TNH.size(1), head_dim = q_TNH.size(2);
   const bool aligned = call.room.before % 8 == 0 && call.room.after % 8 == 0;
   if (plans == nullptr || !aligned || (head_dim != 64 && head_dim != 128)) return;
+  if (q_TNH.scalar_type() != at::kBFloat16) return;
   const AttentionSizes sizes{.heads = heads,
                              .kv_heads = k_TKH.size(1),
                              .head_dim = head_dim,

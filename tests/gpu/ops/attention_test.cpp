@@ -247,6 +247,15 @@ TEST_F(AttentionOnGpu, Fp32IsExact) {
   }
 }
 
+TEST_F(AttentionOnGpu, Fp16TakesOneKernelAndMatches) {
+  for (const Layout& layout : {kMixed, Layout{{200, 0, 129, 256}, 256}}) {
+    for (const int64_t head_dim : {64, 128}) {
+      const Operands in = random_operands(layout, {14, 2, head_dim}, 8, at::kHalf);
+      expect_as_good_as_aten(attended(in, rows_of(layout)), in, layout);
+    }
+  }
+}
+
 TEST_F(AttentionOnGpu, WithoutRowsOnTheDeviceMatches) {
   const Operands in = random_operands(kMixed, {14, 2, 64}, 6);
   expect_as_good_as_aten(attended(in, {.lengths = kMixed.lengths}), in, kMixed);
