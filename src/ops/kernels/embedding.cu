@@ -141,8 +141,9 @@ struct Segment {
   }
 };
 
+// Eight blocks a multiprocessor are all segments of 16k tokens at once.
 template <typename T, typename G>
-__global__ void __launch_bounds__(kThreads) add_segments(EmbeddingBackward job) {
+__global__ void __launch_bounds__(kThreads, 8) add_segments(EmbeddingBackward job) {
   __shared__ Segment segment;
   segment.load(job, blockIdx.x);
   const int64_t vector = int64_t{blockIdx.y} * kThreads + threadIdx.x, first = vector * kLanes<T>;

@@ -42,6 +42,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     angles.load(job, row);
     const bool is_q = static_cast<int>(index) < job.q.heads;
     weight.load(static_cast<const T*>(is_q ? norm.q_weight : norm.k_weight), half);
+    angles.keep_packed();  // all loads are on their way before the first use
+    weight.keep_packed();
   }
   float a[kLanes<T>], b[kLanes<T>], squares = 0.0f;
   x.widen(a, b);

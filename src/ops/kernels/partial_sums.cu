@@ -1,5 +1,6 @@
 // Column sums of a few hundred fp32 rows that blocks of another kernel wrote. They are still in the L2; 32
-// rows are added side by side, then the 32 sums in order. Its time is a launch and some latency.
+// rows are added side by side, then their sums by shuffles, in a fixed order. Its time is a launch and some
+// latency.
 #include "ops/kernels/partial_sums.h"
 
 #include "ops/kernels/launch_check.h"
@@ -17,16 +18,17 @@ __global__ void __launch_bounds__(kWidth* kWidth)
   const int64_t column = int64_t{blockIdx.x} * kWidth + threadIdx.x;
   float sum = 0.0f;
   if (column < columns) {
-#pragma unroll 4
+#pragma unroll 16
     for (int64_t row = threadIdx.y; row < count; row += kWidth) sum += partials[row * columns + column];
   }
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.y != 0 || column >= columns) return;
-  float total = 0.0f;
+  // Warp y adds column y's sums.
+  float total = sums[threadIdx.x][threadIdx.y];
 #pragma unroll
-  for (int row = 0; row < kWidth; ++row) total += sums[row][threadIdx.x];
-  out[column] = narrow<T>(total);
+  for (int offset = kWidth / 2; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
+  const int64_t of_warp = int64_t{blockIdx.x} * kWidth + threadIdx.y;
+  if (threadIdx.x == 0 && of_warp < columns) out[of_warp] = narrow<T>(total);
 }
 
 }  // namespace

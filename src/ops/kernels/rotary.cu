@@ -22,6 +22,8 @@ __global__ void __launch_bounds__(kThreads) turn_heads(RotaryRows job, Divider h
   if (place.turns) {
     Angles<T> angles;
     angles.load(job, row);
+    x.keep_packed();  // all loads are on their way before the first use
+    angles.keep_packed();
     float a[kLanes<T>], b[kLanes<T>];
     x.widen(a, b);
     angles.template turn<kTransposed>(a, b);

@@ -51,8 +51,9 @@ __device__ void clear(const TokenSort& job, int64_t begin, int64_t end, uint32_t
   const int64_t words = (end - begin + kWarp - 1) / kWarp;
   for (int64_t word = threadIdx.x; word < words; word += kThreads) marks[word] = 0;
   __syncthreads();
+#pragma unroll 8
   for (int64_t place = threadIdx.x; place < job.rows; place += kThreads) {
-    const int64_t token = job.tokens[place];
+    const int64_t token = __ldg(job.tokens + place);
     if (token >= begin && token < end)
       atomicOr(marks + (token - begin) / kWarp, 1U << (token - begin) % kWarp);
   }
