@@ -29,7 +29,7 @@ namespace {
 using detail::AdamwRow;
 using detail::RoundedArray;
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
 constexpr int kWarp = 32;
 // fp32 states: elements of a 16-byte access, and accesses of a lane to each array.
