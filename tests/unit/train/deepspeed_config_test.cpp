@@ -24,11 +24,11 @@ TEST(DeepspeedConfig, PresetsHoldAStageAndWhereStatesLie) {
   for (const char* preset : {"zero0", "zero1", "zero2", "zero3"}) {
     EXPECT_EQ(residency(preset), StateResidency()) << preset;
   }
-  const StateResidency states{.optimizer = Residency::kHost, .gradients = Residency::kHost};
+  const StateResidency states{.optimizer = Residency::kHost};
   EXPECT_EQ(residency("zero2_offload"), states);
   EXPECT_TRUE(engine_of("zero2_offload").policy.grad_shard && !engine_of("zero2_offload").policy.param_shard);
   StateResidency all = states;
-  all.parameters = Residency::kHost;
+  all.gradients = all.parameters = Residency::kHost;
   EXPECT_EQ(residency("zero3_offload"), all);
   EXPECT_TRUE(engine_of("zero3_offload").policy.param_shard);
   EXPECT_EQ(resolve_job(job_of("zero3_offload"), 4).learning_rate, 1e-4) << "no optimizer section";
