@@ -58,8 +58,9 @@ parallel::ShardPolicy shard_policy(const DeepspeedConfig& config) {
   residency.parameters = residency_of(config, "offload_param", "cpu_offload_param");
   if (residency.optimizer == Residency::kHost) {
     need_stage(config, "zero_optimization.offload_optimizer device cpu", stage, 1);
-    // DeepSpeed moves gradients with the optimizer from stage 2 on. Under stage 2 every micro-batch would send all
-    // of them over the bus (3.7 x the time of a step on an H200), so there they stay and travel once a step.
+    // DeepSpeed moves gradients with the optimizer from stage 2 on. Under stage 2 every micro-batch would
+    // send all of them over the bus (3.7 x the time of a step on an H200), so there they stay and travel once
+    // a step.
     if (policy.param_shard) residency.gradients = Residency::kHost;
   }
   if (residency.parameters == Residency::kHost)
