@@ -61,7 +61,8 @@ LossScaler::Change LossScaler::overflow() {
   return Change::kLowered;
 }
 
-LossScaler::Change LossScaler::update(bool overflowed) {
+LossScaler::Change LossScaler::update(Gradients gradients) {
+  const bool overflowed = gradients == Gradients::kOverflowed;
   Change change = Change::kNone;
   if (is_dynamic() && overflowed) {
     change = this->overflow();

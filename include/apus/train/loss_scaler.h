@@ -63,6 +63,8 @@ APUS_API LossScalerState loss_scaler_state_from_json(const nlohmann::json& json,
 /// Source:      DeepSpeed, runtime/fp16/loss_scaler.py (DynamicLossScaler) at edaa7221, 2026; no deviation.
 class APUS_API LossScaler final {
  public:
+  /// What a step's gradients were.
+  enum class Gradients { kFinite, kOverflowed };
   /// What a step did to the scale.
   enum class Change {
     kNone,
@@ -78,7 +80,7 @@ class APUS_API LossScaler final {
   bool is_dynamic() const { return options_.loss_scale == 0.0; }
 
   /// Counts a step. After kAtMinimum nothing has changed.
-  Change update(bool overflow);
+  Change update(Gradients gradients);
 
   const LossScalerState& state() const { return state_; }
   /// Goes on from a checkpoint. A static scale stays that of the options.

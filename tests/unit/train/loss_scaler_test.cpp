@@ -17,6 +17,10 @@ namespace {
 
 using Change = LossScaler::Change;
 
+LossScaler::Gradients gradients(bool overflow) {
+  return overflow ? LossScaler::Gradients::kOverflowed : LossScaler::Gradients::kFinite;
+}
+
 Fp16Options options_of(const nlohmann::json& keys) {
   Fp16Options options{.enabled = true};
   options.initial_scale_power = keys.value("initial_scale_power", options.initial_scale_power);
@@ -39,7 +43,7 @@ void walk(const nlohmann::json& the, LossScaler& scaler, const std::function<voi
   const auto overflows = the.at("overflows").get<std::set<int64_t>>();
   const int64_t last = the.value("at_minimum", int64_t{-1});
   for (int64_t step = 0; step < the.at("steps").get<int64_t>(); ++step) {
-    const Change change = scaler.update(overflows.contains(step));
+    const Change change = scaler.update(gradients(overflows.contains(step)));
     ASSERT_EQ(change == Change::kAtMinimum, step == last) << the.at("name") << ", step " << step;
     if (step == last) return;
     behind(step);
@@ -72,7 +76,7 @@ TEST(LossScaler, GoesOnFromItsStateWhereverItIsStopped) {
     walk(the, whole, [&](int64_t step) {
       LossScaler next(options_of(the.at("options")));
       next.set_state(loss_scaler_state_from_json(nlohmann::json(to_json(stopped.state())), "state"));
-      next.update(overflows.contains(step));
+      next.update(gradients(overflows.contains(step)));
       ASSERT_EQ(next.state(), whole.state()) << the.at("name") << ", step " << step;
       stopped = next;
     });
@@ -82,11 +86,11 @@ TEST(LossScaler, GoesOnFromItsStateWhereverItIsStopped) {
 TEST(LossScaler, SaysWhatAStepDid) {
   LossScaler scaler({.enabled = true, .initial_scale_power = 2, .loss_scale_window = 2});
   EXPECT_EQ(scaler.scale(), 4.0);
-  EXPECT_EQ(scaler.update(true), Change::kHysteresis);
-  EXPECT_EQ(scaler.update(true), Change::kLowered);
-  EXPECT_EQ(scaler.update(false), Change::kNone);
-  EXPECT_EQ(scaler.update(false), Change::kNone);
-  EXPECT_EQ(scaler.update(false), Change::kRaised);
+  EXPECT_EQ(scaler.update(gradients(true)), Change::kHysteresis);
+  EXPECT_EQ(scaler.update(gradients(true)), Change::kLowered);
+  EXPECT_EQ(scaler.update(gradients(false)), Change::kNone);
+  EXPECT_EQ(scaler.update(gradients(false)), Change::kNone);
+  EXPECT_EQ(scaler.update(gradients(false)), Change::kRaised);
   EXPECT_EQ(
       scaler.state(),
       (LossScalerState{.scale = 4.0, .iteration = 5, .last_overflow = 1, .hysteresis = 2, .skipped = 2}));
@@ -95,7 +99,7 @@ TEST(LossScaler, SaysWhatAStepDid) {
 TEST(LossScaler, AtTheMinimumNothingChanges) {
   LossScaler scaler({.enabled = true, .initial_scale_power = 0, .hysteresis = 1});
   const LossScalerState before = scaler.state();
-  EXPECT_EQ(scaler.update(true), Change::kAtMinimum);
+  EXPECT_EQ(scaler.update(gradients(true)), Change::kAtMinimum);
   EXPECT_EQ(scaler.state(), before);
 }
 
@@ -103,7 +107,7 @@ TEST(LossScaler, AStaticScaleStaysAndCountsWhatIsSkipped) {
   LossScaler scaler({.enabled = true, .loss_scale = 96.0, .loss_scale_window = 1});
   EXPECT_FALSE(scaler.is_dynamic());
   for (const bool overflow : {false, true, false, true, true})
-    EXPECT_EQ(scaler.update(overflow), Change::kNone);
+    EXPECT_EQ(scaler.update(gradients(overflow)), Change::kNone);
   EXPECT_EQ(scaler.scale(), 96.0);
   EXPECT_EQ(scaler.state().skipped, 3);
   scaler.set_state({.scale = 4.0, .iteration = 7});
