@@ -38,7 +38,7 @@ void Gatherer::Hold::end() noexcept {
 }
 
 Gatherer::Gatherer(std::vector<GatherUnit> units, comm::Communicator& shard, const GathererOptions& options)
-    : shard_(shard), options_(options) {
+    : shard_(shard), options_(options), keeps_whole_(options.backward_ranks == 1) {
   if (options_.backward_ranks == 0) options_.backward_ranks = shard.size();
   const int part = options_.backward_ranks;
   APUS_CHECK(part >= 1 && shard.size() % part == 0, ConfigError, part,
@@ -74,9 +74,10 @@ Gatherer::Gatherer(std::vector<GatherUnit> units, comm::Communicator& shard, con
     entry->unit = std::move(unit);
     entries_.push_back(std::move(entry));
   }
-  const int slots = part == 1 ? std::max(sharing, 2) : 2;
+  const int slots = keeps_whole_ ? std::max(sharing, 2) : 2;
   shared_slots_ = std::make_unique<memory::SlotPool>(
-      memory::SlotPoolOptions{.bytes = largest, .slots = slots, .keep = part > 1, .poison = options_.poison},
+      memory::SlotPoolOptions{
+          .bytes = largest, .slots = slots, .keep = !keeps_whole_, .poison = options_.poison},
       device);
 }
 
@@ -89,7 +90,7 @@ Gatherer::~Gatherer() {
 }
 
 bool Gatherer::keeps_for_backward(size_t unit) const {
-  if (options_.backward_ranks == 1) return true;
+  if (keeps_whole_) return true;
   const size_t last = entries_.size() - 1;
   if (unit == last) return true;
   // Two kept units in the shared slots would leave no room for another pass before backward.

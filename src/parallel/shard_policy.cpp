@@ -28,6 +28,12 @@ int ShardPolicy::backward_ranks(int shard_ranks) const {
   return std::get<int>(reshard_after_forward);
 }
 
+bool ShardPolicy::keeps_whole(int shard_ranks) const {
+  const bool* reshard = std::get_if<bool>(&reshard_after_forward);
+  const bool leaves = reshard && *reshard && residency.parameters == memory::Residency::kHost;
+  return backward_ranks(shard_ranks) == 1 && !leaves;
+}
+
 void ShardPolicy::check(int shard_ranks, int replicas) const {
   APUS_CHECK(!param_shard || (grad_shard && opt_shard), ConfigError, "policy ", name,
              ": sharded parameters need sharded gradients and a sharded optimizer");

@@ -198,9 +198,10 @@ void ShardedUnits::build_gatherer() {
     for (const size_t other : others) plan[other].own_slot = true;
     plan[index].also_reads.assign(others.begin(), others.end());
   }
+  const int kept_by = options_.policy.backward_ranks(ranks_.shard->size());
   gatherer_ = std::make_unique<Gatherer>(
       std::move(plan), *ranks_.shard,
-      GathererOptions{.backward_ranks = options_.policy.backward_ranks(ranks_.shard->size()),
+      GathererOptions{.backward_ranks = kept_by == 1 && !options_.policy.keeps_whole(1) ? 0 : kept_by,
                       .prefetch = options_.overlap_comm,
                       .poison = options_.poison_released,
                       .before_gather = [this, sharded = std::move(sharded)](size_t unit) {

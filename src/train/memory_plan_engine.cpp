@@ -158,6 +158,7 @@ GatherWalk::GatherWalk(const PlanInput& input, const PlacedModel& placed, int ra
       ledger_(ledger),
       ranks_(ranks),
       kept_by_(input.engine.policy.backward_ranks(ranks)),
+      whole_(input.engine.policy.keeps_whole(ranks)),
       host_(input.device == PlanDevice::kHost),
       gathers_(placed.gathers()),
       embeds_(!placed.groups.empty() && placed.groups.back().first_unit == 0),
@@ -177,22 +178,22 @@ int64_t GatherWalk::received(size_t unit, Pass pass) const {
   const size_t head = placed_.unit_bytes.size() - 1;
   if (unit == head) return placed_.unit_bytes[head] / 2;
   if (pass != Pass::kBackward) return placed_.unit_bytes[unit + 1];
-  const bool next = kept_by_ > 1 && unit > 0 && (unit > 1 || embeds_);
+  const bool next = !whole_ && unit > 0 && (unit > 1 || embeds_);
   return next ? placed_.unit_bytes[unit - 1] : 0;
 }
 
 /// Slots of blocks come from the pool where that is kept; else they are there while a block runs.
 int64_t GatherWalk::passing_bytes(size_t unit) const {
-  return kept_by_ == 1 && is_block(unit) ? 2 * placed_.largest_block() : own_bytes(unit);
+  return whole_ && is_block(unit) ? 2 * placed_.largest_block() : own_bytes(unit);
 }
 
 void GatherWalk::begin(size_t unit, Pass pass) {
   if (!gathers_) return;
-  if (kept_by_ > 1 && pool_ == 0) {
+  if (!whole_ && pool_ == 0) {
     pool_ = 2 * placed_.largest_block();
     ledger_.hold(PlanTerm::kGathered, pool_);
   }
-  if (kept_by_ == 1 && pass != Pass::kPlain) {
+  if (whole_ && pass != Pass::kPlain) {
     const int64_t kept = is_block(unit) ? placed_.largest_block() : placed_.unit_bytes[unit];
     if (pass == Pass::kTaped) ledger_.hold(PlanTerm::kGathered, kept);
   } else if (pass != Pass::kBackward || unit == 0) {
@@ -204,7 +205,7 @@ void GatherWalk::begin(size_t unit, Pass pass) {
 
 /// A range for backward, written anew by each forward until parameters change. The last two units stay whole.
 void GatherWalk::keep_secondary(size_t unit) {
-  if (kept_by_ == 1 || kept_by_ == ranks_ || unit + 2 >= secondary_.size() || secondary_[unit] > 0) return;
+  if (whole_ || kept_by_ == ranks_ || unit + 2 >= secondary_.size() || secondary_[unit] > 0) return;
   secondary_[unit] = placed_.unit_bytes[unit] / kept_by_;
   ledger_.hold(PlanTerm::kGathered, secondary_[unit]);
 }
@@ -212,7 +213,7 @@ void GatherWalk::keep_secondary(size_t unit) {
 void GatherWalk::end(size_t unit, Pass pass) {
   if (!gathers_) return;
   ledger_.drop(PlanTerm::kReduction, received(unit, pass));
-  if (kept_by_ == 1 && pass != Pass::kPlain) {
+  if (whole_ && pass != Pass::kPlain) {
     const int64_t kept = is_block(unit) ? placed_.largest_block() : placed_.unit_bytes[unit];
     if (pass == Pass::kBackward) ledger_.drop(PlanTerm::kGathered, kept);
     return;

@@ -82,7 +82,7 @@ class GatherWalk final {
   const PlacedModel& placed_;
   MemoryLedger& ledger_;
   int64_t ranks_, kept_by_;
-  bool host_, gathers_, embeds_;
+  bool whole_, host_, gathers_, embeds_;
   std::vector<int64_t> secondary_;  // ranges kept for backward, by unit
   int64_t pool_ = 0;                // slots that blocks share
 };

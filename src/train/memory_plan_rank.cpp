@@ -24,13 +24,13 @@ std::vector<parallel::ShardPolicy> policies(const PlanInput& job, const RankOpti
   return all;
 }
 
-/// DeepSpeed's presets: optimizer and gradients, parameters too where they are sharded.
+/// As the presets zero2_offload and zero3_offload: the optimizer alone, or all states.
 std::vector<parallel::ShardPolicy> offloaded_policies() {
   using enum memory::Residency;
   std::vector<parallel::ShardPolicy> both{parallel::Zero2(), parallel::Zero3()};
   for (parallel::ShardPolicy& policy : both) {
-    policy.residency = {.optimizer = kHost, .gradients = kHost};
-    if (policy.param_shard) policy.residency.parameters = kHost;
+    policy.residency.optimizer = kHost;
+    if (policy.param_shard) policy.residency.gradients = policy.residency.parameters = kHost;
   }
   return both;
 }

@@ -28,7 +28,7 @@ BusBytes bus_bytes(const PlanInput& input, const PlacedModel& placed, int ranks)
   BusBytes bytes;
   double gathered = 0.0;
   for (const int64_t unit : placed.unit_bytes) gathered += static_cast<double>(unit) / ranks;
-  const double passes = input.engine.policy.backward_ranks(ranks) == 1 ? 1 : 2;
+  const double passes = input.engine.policy.keeps_whole(ranks) ? 1 : 2;
   if (where.parameters == Residency::kHost) bytes.passing += micro_batches * passes * gathered;
   for (const GroupSize& group : placed.groups) {
     const double own = static_cast<double>(group.elements) / ranks;

@@ -28,8 +28,8 @@ struct APUS_API GatherUnit {
 
 /// How units are gathered.
 struct APUS_API GathererOptions {
-  /// Ranks that keep a unit's parameters between forward and backward: all of the axis, 1 (every rank whole),
-  /// or a divisor (each so many neighbours a copy).
+  /// Ranks that keep a unit's parameters between forward and backward: 0 (all of the axis; one rank alone
+  /// releases them too), 1 (every rank whole), or a divisor (each so many neighbours a copy).
   int backward_ranks = 0;
   /// Start the next unit's gather before this one is waited for.
   bool prefetch = true;
@@ -113,6 +113,7 @@ class APUS_API Gatherer final {
 
   comm::Communicator& shard_;
   GathererOptions options_;
+  bool keeps_whole_;
   std::unique_ptr<comm::Communicator> neighbours_;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::unique_ptr<memory::SlotPool> shared_slots_;

@@ -47,6 +47,9 @@ struct APUS_API ShardPolicy {
 
   /// Ranks that share a unit's parameters between forward and backward, in an axis of `shard_ranks`.
   int backward_ranks(int shard_ranks) const;
+  /// Every rank keeps a unit's parameters whole from forward to backward. One rank that reshards does so too,
+  /// as it shares them with nobody, unless they lie on the host and so leave the device.
+  bool keeps_whole(int shard_ranks) const;
   /// Throws ConfigError if the fields contradict each other or do not fit `shard_ranks` x `replicas`.
   void check(int shard_ranks, int replicas) const;
   /// The mesh that the policy needs in a world of its own.

@@ -129,6 +129,23 @@ TEST_F(KeepingGatherer, HasASlotForEveryUnit) {
   EXPECT_EQ(gathers(), 6);
 }
 
+TEST(LoneGatherer, ReleasesBetweenForwardAndBackwardUnlessToldToKeep) {
+  const auto alone = comm::make_fake_communicator({});
+  for (const int backward_ranks : {0, 1}) {
+    std::vector<std::unique_ptr<memory::ShardedBuffer>> buffers;
+    std::vector<GatherUnit> plan;
+    for (int unit = 0; unit < 5; ++unit) {
+      buffers.push_back(std::make_unique<memory::ShardedBuffer>("unit", 16, memory::ShardPlace{0, 1},
+                                                                at::kCPU, memory::Residency::kHost));
+      plan.push_back({.buffers = {buffers.back().get()}});
+    }
+    Gatherer gatherer(std::move(plan), *alone, {.backward_ranks = backward_ranks, .poison = true});
+    EXPECT_EQ(gatherer.keeps_for_backward(1), backward_ranks == 1);
+    gatherer.forward(1).end();
+    EXPECT_EQ(buffers[1]->state(), ShardState::kSharded);
+  }
+}
+
 /// Nothing is started ahead.
 class EagerGatherer : public GathererTest {
  protected:

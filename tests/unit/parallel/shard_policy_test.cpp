@@ -29,6 +29,12 @@ TEST(ShardPolicy, ReshardAfterForwardSaysHowManyRanksKeepAUnit) {
   EXPECT_EQ(Fsdp({.sharding = FsdpSharding::kShardGradOp}).backward_ranks(8), 1);
   EXPECT_EQ(Zero3(2).backward_ranks(8), 2);
   EXPECT_EQ(Zero3().backward_ranks(8), 8);
+  EXPECT_FALSE(Zero3().keeps_whole(8));
+  EXPECT_TRUE(Zero3().keeps_whole(1)) << "shared with nobody";
+  EXPECT_TRUE(Fsdp({.reshard_after_forward = false}).keeps_whole(8));
+  ShardPolicy offloaded = Zero3();
+  offloaded.residency.parameters = memory::Residency::kHost;
+  EXPECT_FALSE(offloaded.keeps_whole(1)) << "they leave the device";
 }
 
 TEST(ShardPolicy, HybridShardingNeedsItsMesh) {

@@ -150,11 +150,13 @@ TEST_F(MemoryPlanJob, HybridShardIsPlannedByItsCopies) {
   PlanContext hosts = context(8, "H200");
   hosts.cluster.cards_per_host = 4;  // a copy a machine, unless told otherwise
   EXPECT_EQ(plan_job(options, hosts).input.engine.policy.replicate, 2);
-  EXPECT_EQ(plan_job(options, context(8, "H200")).input.engine.policy.replicate, 1) << "one machine, one copy";
+  EXPECT_EQ(plan_job(options, context(8, "H200")).input.engine.policy.replicate, 1)
+      << "one machine, one copy";
 
   options.fsdp = "full_shard";
   const auto optimizer = [](const JobPlan& plan) { return plan.memory.peak().peak[PlanTerm::kOptimizer]; };
-  const JobPlan over_eight = plan_job(options, context(8, "H200")), over_four = plan_job(options, context(4, "H200"));
+  const JobPlan over_eight = plan_job(options, context(8, "H200")),
+                over_four = plan_job(options, context(4, "H200"));
   EXPECT_NEAR(optimizer(hybrid) / 1e9, optimizer(over_four) / 1e9, 0.001) << "shards of four ranks";
   EXPECT_NEAR(optimizer(hybrid) / 1e9, 2 * optimizer(over_eight) / 1e9, 0.001);
   EXPECT_GE(hybrid.memory.total_bytes(), over_four.memory.total_bytes());
@@ -196,8 +198,10 @@ TEST_F(MemoryPlanJob, WaysThatFitComeFirstTheFastestOnTop) {
 }
 
 TEST_F(MemoryPlanJob, NothingFitsACardThatIsTooSmall) {
-  const JobPlan plan = plan_job(main_job(), context(1, "A10"));
+  JobPlan plan = plan_job(main_job(), context(1, "A10"));
   EXPECT_NE(to_text(plan).find("DOES NOT FIT"), std::string::npos);
+  EXPECT_TRUE(rank_plans(plan).front().offloads()) << "where the host takes the weights";
+  plan.host_bytes = int64_t{16} << 30;
   const std::vector<RankedPlan> plans = rank_plans(plan);
   EXPECT_FALSE(plans.front().fits);
   EXPECT_LE(plans.front().memory.total_bytes(), plans.back().memory.total_bytes());
