@@ -25,7 +25,7 @@ constexpr float kHopeless = 1.2F;
 constexpr float kPromising = 0.97F;
 constexpr float kClear = 0.985F;
 /// Where several are tried at the cap: how far behind the best of the short rounds they may be.
-constexpr float kClose = 1.06F;
+constexpr float kClose = 1.10F;
 constexpr float kTurnMs = 60.0F;
 constexpr int kTurns = 2;
 constexpr int64_t kMostScratchBytes = int64_t{256} << 20;
