@@ -89,7 +89,11 @@ parallel::ShardedModelOptions engine_options(const JobOptions& options, const Ra
 }
 
 void settle_strategy(JobOptions& options, int world) {
-  if (!options.deepspeed.empty()) settle_deepspeed(options, DeepspeedConfig(options.deepspeed), world);
+  if (!options.deepspeed.empty()) {
+    const DeepspeedConfig config(options.deepspeed);
+    (void)shard_policy(config);  // its messages name the file, whose object takes its place now
+    settle_deepspeed(options, config, world);
+  }
   if (!options.fsdp_config.empty()) FsdpConfig(options).settle(options);
 }
 

@@ -60,6 +60,7 @@ TEST(DeepspeedConfig, MessagesNameTheFile) {
   const std::string file = folder.put("ds.json", R"({"zero_optimization": {"stage": 4}})").string();
   EXPECT_EQ(message(file),
             "--deepspeed " + file + ": zero_optimization.stage is 4; DeepSpeed's stages are 0, 1, 2 and 3");
+  EXPECT_EQ(refusal([&] { resolve_job(job_of(file), 4); }), message(file)) << "of a whole job, too";
 }
 
 TEST(DeepspeedConfig, OffloadNeedsTheStageThatShardsWhatMoves) {
