@@ -58,7 +58,7 @@ class DeepspeedConfig final {
 /// Stage, offload and secondary partition. Throws ConfigError where they do not go together.
 parallel::ShardPolicy shard_policy(const DeepspeedConfig& config);
 
-/// The same with everything else that the engine is told.
+/// What the engine is told besides its policy.
 void tell_engine(const DeepspeedConfig& config, parallel::ShardedModelOptions& engine);
 
 /// Carries what the configuration says into the options that flags set, for a job of `world` ranks.

@@ -69,7 +69,6 @@ parallel::ShardPolicy shard_policy(const DeepspeedConfig& config) {
 }
 
 void tell_engine(const DeepspeedConfig& config, parallel::ShardedModelOptions& engine) {
-  engine.policy = shard_policy(config);
   const auto reduce = config.integer("zero_optimization.reduce_bucket_size", 1),
              gather = config.integer("zero_optimization.allgather_bucket_size", 1);
   // One group of parameters is the bucket of both.

@@ -11,6 +11,7 @@
 #include "tests/support/late_communicator.h"
 #include "tests/support/offload_case.h"
 #include "tests/support/rank_threads.h"
+#include "tests/support/residencies.h"
 
 namespace apus::parallel {
 namespace {
@@ -19,12 +20,6 @@ using namespace apus::testing;
 using memory::OptimizerStates;
 using memory::Residency;
 using memory::StateResidency;
-
-constexpr StateResidency kOptimizer{.optimizer = Residency::kHost};
-constexpr StateResidency kGradients{.optimizer = Residency::kHost, .gradients = Residency::kHost};
-constexpr StateResidency kBoth{.optimizer = Residency::kHost, .parameters = Residency::kHost};
-constexpr StateResidency kAll{Residency::kHost, Residency::kHost, Residency::kHost};
-constexpr StateResidency kParameters{.parameters = Residency::kHost};
 
 std::string text(const OffloadRun& run, int world) {
   const StateResidency& lies = run.policy.residency;

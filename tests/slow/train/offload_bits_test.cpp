@@ -7,17 +7,13 @@
 #include <vector>
 
 #include "tests/support/partition_checks.h"
+#include "tests/support/residencies.h"
 
 namespace apus::testing {
 namespace {
 
 using memory::Residency;
 using memory::StateResidency;
-
-constexpr StateResidency kOptimizer{.optimizer = Residency::kHost};
-constexpr StateResidency kGradients{.optimizer = Residency::kHost, .gradients = Residency::kHost};
-constexpr StateResidency kBoth{.optimizer = Residency::kHost, .parameters = Residency::kHost};
-constexpr StateResidency kAll{Residency::kHost, Residency::kHost, Residency::kHost};
 
 void expect_same_bits(const TinyResult& found, const TinyResult& wanted, const std::string& what) {
   EXPECT_EQ(found.losses, wanted.losses) << what;
