@@ -2,7 +2,7 @@
 weights, with the same AdamW, and compares the losses step by step.
 
   apus_bench_train kind=lora size=7b layers=2 B=1 steps=20 warm=0 min_s=0 repeat=1 lr=1e-3 save=FOLDER out=FILE.jsonl
-  python3 compare_losses.py FOLDER FILE.jsonl [steps=20] [device=cuda] [autocast=1]
+  python3 compare_losses.py FOLDER FILE.jsonl [steps=20] [device=cuda] [autocast=1] [masters=0]
 
 Prints both rows of losses and whether they agree: each step within 2e-2 x max(|loss|, 0.1), the means over the steps
 within 5e-3 x max(|mean|, 0.1). Returns 1 if they do not.
@@ -10,6 +10,10 @@ within 5e-3 x max(|mean|, 0.1). Returns 1 if they do not.
 autocast=0 trains the peer in fp32. DPO needs that at its small rates: PEFT adds an adapter's bf16 output to the base
 product that is rounded to bf16 already, so that what is below half a unit in the last place is lost whole, and the
 peer learns nothing in its first steps. Here the sum is rounded once, and follows the peer's fp32 losses.
+
+masters=1, where all is trained: the peer's weights and passes are in bf16, their masters and AdamW in fp32, and each
+step writes the weights anew, as DeepSpeed's bf16 does and apus. Under autocast alone the peer's embedding, norms and
+residual stream stay in fp32: it sees updates that are below a bf16 weight's last place.
 """
 import json, os, sys
 
@@ -18,10 +22,10 @@ import torch
 BETA = 0.1  # apus's DPO default
 
 
-def load(folder, kind, device, mixed):
-    """The base, its adapter on it unless all of it is trained (then in fp32: apus has fp32 masters)."""
+def load(folder, kind, device, mixed, masters):
+    """The base, its adapter on it unless all of it is trained (then in fp32, unless its masters are apart)."""
     from transformers import AutoModelForCausalLM
-    dtype = torch.bfloat16 if mixed and kind != 'full' else torch.float32
+    dtype = torch.bfloat16 if mixed and (kind != 'full' or masters) else torch.float32
     model = AutoModelForCausalLM.from_pretrained(folder + '/base', dtype=dtype, attn_implementation='sdpa')
     model.config.use_cache = False
     if kind != 'full':
@@ -30,12 +34,28 @@ def load(folder, kind, device, mixed):
     return model.to(device).train()
 
 
-def optimizer_of(model, lr):
+class Masters:
+    """fp32 masters of 16-bit weights: they take the weights' gradients, and write the weights after a step."""
+
+    def __init__(self, weights):
+        self.weights = weights
+        self.copies = [w.detach().float().requires_grad_() for w in weights]
+
+    def take_gradients(self):
+        for weight, copy in zip(self.weights, self.copies):
+            copy.grad, weight.grad = weight.grad.float(), None
+
+    def write_weights(self):
+        with torch.no_grad():
+            for weight, copy in zip(self.weights, self.copies):
+                weight.copy_(copy)
+
+
+def optimizer_of(trained, lr):
     """apus decays matrices alone."""
-    trained = [p for p in model.parameters() if p.requires_grad]
     groups = [dict(params=[p for p in trained if p.dim() >= 2], weight_decay=0.1),
               dict(params=[p for p in trained if p.dim() < 2], weight_decay=0.0)]
-    return trained, torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), eps=1e-8)
+    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), eps=1e-8)
 
 
 def token_log_probs(model, ids, begin):
@@ -72,23 +92,31 @@ def dpo_loss(model, rows, context):
     return loss
 
 
-def train(folder, steps, device, mixed):
+def train(folder, steps, device, mixed, with_masters):
     with open(folder + '/tokens.json') as f:
         tokens = json.load(f)
     tensor = lambda row: {k: torch.tensor(v, device=device) for k, v in row.items()}
     rows, count = [tensor(row) for row in tokens['rows']], tokens['rows_a_step']
-    model = load(folder, tokens['kind'], device, mixed)
-    trained, optimizer = optimizer_of(model, tokens['lr'])
+    model = load(folder, tokens['kind'], device, mixed, with_masters)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    masters = Masters(trained) if with_masters else None
+    if masters:
+        trained = masters.copies
+    optimizer = optimizer_of(trained, tokens['lr'])
     kind = device.split(':')[0]
-    context = lambda: torch.autocast(kind, torch.bfloat16, enabled=mixed)
+    context = lambda: torch.autocast(kind, torch.bfloat16, enabled=mixed and not masters)
     loss_of = dpo_loss if tokens['kind'] == 'dpo' else sft_loss
     losses = []
     for step in range(steps):
         begin = step * count % len(rows)
         losses.append(loss_of(model, rows[begin:begin + count], context))
+        if masters:
+            masters.take_gradients()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        if masters:
+            masters.write_weights()
     return losses
 
 
@@ -104,14 +132,17 @@ def compare(apus, peer):
 
 def main(words):
     places = [w for w in words if '=' not in w]
-    options = dict(steps='20', device='cuda', autocast='1')
+    options = dict(steps='20', device='cuda', autocast='1', masters='0')
     options.update(w.split('=', 1) for w in words if '=' in w)
+    unknown = set(options) - {'steps', 'device', 'autocast', 'masters'}
+    if unknown:
+        raise SystemExit(f'{sorted(unknown)}: known are steps, device, autocast, masters')
     os.environ.setdefault('HF_HUB_OFFLINE', '1')
     with open(places[1]) as f:
         lines = [json.loads(line) for line in f if line.startswith('{')]
     apus = [line for line in lines if line.get('losses') and 'save=' + places[0] in line['apus']][-1]
-    peer = train(places[0], int(options['steps']), options['device'], options['autocast'] == '1')
-    result = dict(case=apus['apus'], **compare(apus['losses'], peer))
+    peer = train(places[0], int(options['steps']), options['device'], options['autocast'] == '1', options['masters'] == '1')
+    result = dict(case=apus['apus'], autocast=options['autocast'], masters=options['masters'], **compare(apus['losses'], peer))
     print(json.dumps(result), flush=True)
     return 0 if result['agree'] else 1
 

@@ -9,7 +9,7 @@
 #   device_round.sh adamw [KEY=VALUE ...]     apus_bench_adamw, on the host's processors
 #   device_round.sh alternate ROW ... [n=5]   apus and the peer in turn (peers_alternate.py)
 #   device_round.sh compare KEY=VALUE ...     losses of apus and of transformers + PEFT (compare_losses.py; autocast=0:
-#                                             the peer in fp32)
+#                                             the peer in fp32; masters=1: its weights in bf16, their masters in fp32)
 #   device_round.sh peer KEY=VALUE ...        peers.py alone
 #   device_round.sh offload_peer KEY=VALUE ...   the peer with its states on the host (peers_offload.py)
 #
@@ -73,7 +73,7 @@ case ${1:-} in
     tool=$2 name=$3 own=()
     for option in --kernel-name --kernel-regex; do
       [ -n "${ALL_KERNELS:-}" ] || [ ${#own[@]} -gt 0 ] && break
-      compute-sanitizer --help 2>&1 | grep -q -e "$option" && own=("$option" kns=apus)
+      grep -q -e "$option" <<<"$(compute-sanitizer --help 2>&1)" && own=("$option" kns=apus)
     done
     begin=$SECONDS
     timeout "$limit" compute-sanitizer --tool "$tool" "${own[@]}" --error-exitcode 9 "$bin/$name" \
@@ -107,11 +107,11 @@ for line in map(json.loads, sys.stdin):
     folder=/tmp/compare_$$
     ours=() theirs=()
     for word in "$@"; do
-      case $word in autocast=*) theirs+=("$word") ;; *) ours+=("$word") ;; esac
+      case $word in autocast=* | masters=*) theirs+=("$word") ;; *) ours+=("$word") ;; esac
     done
     timeout "$limit" "$bin/apus_bench_train" "${ours[@]}" save=$folder out="$out/compare.jsonl" >"$log/compare.log" 2>&1 ||
       tail -3 "$log/compare.log" | cut -c1-600
-    timeout "$limit" python3 "$root/tests/bench/compare_losses.py" $folder "$out/compare.jsonl" \
+    timeout "$limit" python3 "$root/tests/bench/compare_losses.py" $folder "$out/compare.jsonl" "${theirs[@]}" \
       2>"$log/compare.err" | tee -a "$out/compare.jsonl"
     echo "== compare rc=${PIPESTATUS[0]}"; tail -2 "$log/compare.err" | cut -c1-300
     rm -rf $folder
