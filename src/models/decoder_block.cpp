@@ -8,6 +8,7 @@
 #include "apus/ops/activation.h"
 #include "apus/ops/attention.h"
 #include "apus/ops/rotary.h"
+#include "apus/ops/select_rows.h"
 
 namespace apus::models {
 namespace {
@@ -28,7 +29,18 @@ nn::LinearOptions mlp_options(const DecoderConfig& config, int64_t in, int64_t o
   return {.in_features = in, .out_features = out, .bias = config.mlp_bias, .dtype = dtype};
 }
 
+/// The pass of the rows that are read.
+nn::PassContext context_at(const nn::ReadRows& read, const nn::PassContext& context) {
+  nn::PassContext of_rows = context;
+  of_rows.dropout = read.dropout;
+  return of_rows;
+}
+
 }  // namespace
+
+at::Tensor RowsBehind::of(const at::Tensor& x_TD, ops::RowRoom room) const {
+  return read ? ops::select_rows(x_TD, read->rows_M, room) : x_TD;
+}
 
 DecoderAttention::DecoderAttention(const DecoderConfig& c, at::ScalarType dtype)
     : head_dim_(c.head_dim),
@@ -54,7 +66,8 @@ DecoderAttention::DecoderAttention(const DecoderConfig& c, at::ScalarType dtype)
   register_module("k_norm", *k_norm_);
 }
 
-at::Tensor DecoderAttention::forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const {
+at::Tensor DecoderAttention::forward(const ops::Recomputed& x_TD, const nn::PassContext& context,
+                                     const RowsBehind& behind) const {
   // The number of heads comes from the product, not from the config: a column split leaves some of them.
   const auto heads = [&](const nn::Linear& projection) {
     return projection.forward(x_TD.value(), context).unflatten(-1, {-1, head_dim_});
@@ -69,7 +82,7 @@ at::Tensor DecoderAttention::forward(const ops::Recomputed& x_TD, const nn::Pass
   normed_q.drop_until({turned.q_TNH});
   normed_k.drop_until({turned.k_TKH});
   const at::Tensor y_TNH = ops::attention(turned.q_TNH, turned.k_TKH, v_TKH, nn::attention_rows(context));
-  return o_proj_.forward(y_TNH.flatten(1), context);
+  return o_proj_.forward(behind.of(y_TNH.flatten(1)), behind.context);
 }
 
 ops::Qkv DecoderAttention::turned_heads(const at::Tensor& qkv_TC, const nn::PassContext& context) const {
@@ -80,14 +93,15 @@ ops::Qkv DecoderAttention::turned_heads(const at::Tensor& qkv_TC, const nn::Pass
                          context.cos_TH, context.sin_TH, norm, qkv_.grad_room(context));
 }
 
-at::Tensor DecoderAttention::forward_fused(const at::Tensor& x_TD, const at::Tensor& residual_TD,
+at::Tensor DecoderAttention::forward_fused(const at::Tensor& x_TD, const at::Tensor& residual_MD,
                                            std::function<at::Tensor()> remake_x,
-                                           const nn::PassContext& context) const {
+                                           const nn::PassContext& context, const RowsBehind& behind) const {
   const ops::Qkv heads =
       turned_heads(qkv_.forward(x_TD, context, {.remake_x = std::move(remake_x)}), context);
+  const ops::RowRoom room = output_.input_room(behind.context);
   const at::Tensor y_TNH = ops::attention(heads.q_TNH, heads.k_TKH, heads.v_TKH, nn::attention_rows(context),
-                                          output_.input_room(context));
-  return output_.forward(y_TNH.flatten(1), context, {.residual_TO = residual_TD});
+                                          behind.read ? ops::RowRoom() : room);
+  return output_.forward(behind.of(y_TNH.flatten(1), room), behind.context, {.residual_TO = residual_MD});
 }
 
 DecoderMlp::DecoderMlp(const DecoderConfig& c, at::ScalarType dtype)
@@ -144,17 +158,41 @@ DecoderBlock::DecoderBlock(const DecoderConfig& config, at::ScalarType dtype)
 
 at::Tensor DecoderBlock::forward(const at::Tensor& hidden_TD, const nn::PassContext& context) {
   if (hidden_TD.is_cuda()) return forward_fused(hidden_TD, context);
-  const at::Tensor attended_TD =
-      self_attn_.forward(input_layernorm_.forward_light(hidden_TD, context), context);
-  if (!context.light_tape) {
-    const ops::AddRmsNorm joined = post_attention_layernorm_.forward_add(attended_TD, hidden_TD, context);
-    return joined.sum + mlp_.forward(ops::Recomputed(joined.normed), context);
-  }
-  const at::Tensor sum_TD = attended_TD + hidden_TD;
-  return sum_TD + mlp_.forward(post_attention_layernorm_.forward_light(sum_TD, context), context);
+  return run(hidden_TD, context, {context});
+}
+
+at::Tensor DecoderBlock::forward_read(const at::Tensor& hidden_TD, const nn::ReadRows& read,
+                                      const nn::PassContext& context) {
+  if (hidden_TD.is_cuda()) return forward_read_fused(hidden_TD, read, context);
+  return run(hidden_TD, context, {context_at(read, context), &read});
 }
 
 at::Tensor DecoderBlock::forward_fused(const at::Tensor& hidden_TD, const nn::PassContext& context) {
+  return run_fused(hidden_TD, context, {context});
+}
+
+at::Tensor DecoderBlock::forward_read_fused(const at::Tensor& hidden_TD, const nn::ReadRows& read,
+                                            const nn::PassContext& context) {
+  return run_fused(hidden_TD, context, {context_at(read, context), &read});
+}
+
+at::Tensor DecoderBlock::run(const at::Tensor& hidden_TD, const nn::PassContext& context,
+                             const RowsBehind& behind) {
+  const at::Tensor attended_MD =
+      self_attn_.forward(input_layernorm_.forward_light(hidden_TD, context), context, behind);
+  const at::Tensor hidden_MD = behind.of(hidden_TD);
+  if (!context.light_tape) {
+    const ops::AddRmsNorm joined =
+        post_attention_layernorm_.forward_add(attended_MD, hidden_MD, behind.context);
+    return joined.sum + mlp_.forward(ops::Recomputed(joined.normed), behind.context);
+  }
+  const at::Tensor sum_MD = attended_MD + hidden_MD;
+  return sum_MD +
+         mlp_.forward(post_attention_layernorm_.forward_light(sum_MD, behind.context), behind.context);
+}
+
+at::Tensor DecoderBlock::run_fused(const at::Tensor& hidden_TD, const nn::PassContext& context,
+                                   const RowsBehind& behind) {
   // A norm's input gradient is the output gradient of the projection before it, which wants room there; the
   // first block's goes to the embedding, which does not mind.
   const auto norm = [&](const nn::RmsNorm& layer, const at::Tensor& x_TD, ops::RowRoom room,
@@ -166,12 +204,12 @@ at::Tensor DecoderBlock::forward_fused(const at::Tensor& hidden_TD, const nn::Pa
   };
   const ops::RowRoom qkv_room = self_attn_.qkv().input_room(context);
   const ops::ResidualRmsNorm first = norm(input_layernorm_, hidden_TD, qkv_room, mlp_.down());
-  const at::Tensor sum_TD = self_attn_.forward_fused(first.normed, first.passed,
-                                                     remake(input_layernorm_, hidden_TD, qkv_room), context);
+  const at::Tensor sum_MD = self_attn_.forward_fused(
+      first.normed, behind.of(first.passed), remake(input_layernorm_, hidden_TD, qkv_room), context, behind);
   const ops::RowRoom mlp_room = mlp_.gate_up().input_room(context);
-  const ops::ResidualRmsNorm second = norm(post_attention_layernorm_, sum_TD, mlp_room, self_attn_.output());
-  return mlp_.forward_fused(second.normed, second.passed, remake(post_attention_layernorm_, sum_TD, mlp_room),
-                            context);
+  const ops::ResidualRmsNorm second = norm(post_attention_layernorm_, sum_MD, mlp_room, self_attn_.output());
+  return mlp_.forward_fused(second.normed, second.passed, remake(post_attention_layernorm_, sum_MD, mlp_room),
+                            behind.context);
 }
 
 std::vector<nn::JointLinear*> DecoderBlock::joint_projections() {

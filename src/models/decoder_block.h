@@ -14,18 +14,29 @@
 
 namespace apus::models {
 
+/// What goes on behind a block's attention, where rows no longer meet: all rows, or those that are read.
+struct RowsBehind {
+  const nn::PassContext& context;      ///< of these rows; its layout and rotary tables are not looked at
+  const nn::ReadRows* read = nullptr;  ///< null: all rows
+
+  /// These rows of x; in rows with `room` where they are copied on a GPU.
+  at::Tensor of(const at::Tensor& x_TD, ops::RowRoom room = {}) const;
+};
+
 /// Grouped-query self-attention with rotary positions; the config says which projections have biases and
 /// whether the heads of q and k are normed.
 class DecoderAttention final : public nn::Module {
  public:
   DecoderAttention(const DecoderConfig& config, at::ScalarType dtype);
 
-  /// Shapes:  [T, D] -> [T, D]. Drops x once it has been used.
-  at::Tensor forward(const ops::Recomputed& x_TD, const nn::PassContext& context) const;
+  /// Shapes:  [T, D] -> [M, D]. Drops x once it has been used.
+  at::Tensor forward(const ops::Recomputed& x_TD, const nn::PassContext& context,
+                     const RowsBehind& behind) const;
 
-  /// residual + forward(x), by fused operations; x in rows with qkv().input_room().
-  at::Tensor forward_fused(const at::Tensor& x_TD, const at::Tensor& residual_TD,
-                           std::function<at::Tensor()> remake_x, const nn::PassContext& context) const;
+  /// residual [M, D] + forward(x), by fused operations; x in rows with qkv().input_room().
+  at::Tensor forward_fused(const at::Tensor& x_TD, const at::Tensor& residual_MD,
+                           std::function<at::Tensor()> remake_x, const nn::PassContext& context,
+                           const RowsBehind& behind) const;
 
   nn::JointLinear& qkv() { return qkv_; }
   nn::JointLinear& output() { return output_; }
@@ -70,10 +81,17 @@ class DecoderBlock final : public nn::Block {
   /// On a GPU forward_fused, elsewhere the layer operation by operation.
   at::Tensor forward(const at::Tensor& hidden_TD, const nn::PassContext& context) override;
 
+  /// The output projection, the feed-forward layer and both additions see the rows that are read alone.
+  at::Tensor forward_read(const at::Tensor& hidden_TD, const nn::ReadRows& read,
+                          const nn::PassContext& context) override;
+
   /// The same by fused operations: q, k and v as one projection, gate and up as one, residuals added where
   /// projections write, every maker of rows leaving room for the adapters of their reader. Its forms on the
   /// CPU are compositions, so that it can be tested there.
   at::Tensor forward_fused(const at::Tensor& hidden_TD, const nn::PassContext& context);
+  /// The same of forward_read().
+  at::Tensor forward_read_fused(const at::Tensor& hidden_TD, const nn::ReadRows& read,
+                                const nn::PassContext& context);
 
   /// Projections that read one input get a home together on a GPU.
   void place(const nn::PlaceOptions& options) override;
@@ -81,6 +99,9 @@ class DecoderBlock final : public nn::Block {
   std::vector<nn::JointLinear*> joint_projections();
 
  private:
+  at::Tensor run(const at::Tensor& hidden_TD, const nn::PassContext& context, const RowsBehind& behind);
+  at::Tensor run_fused(const at::Tensor& hidden_TD, const nn::PassContext& context, const RowsBehind& behind);
+
   nn::RmsNorm input_layernorm_, post_attention_layernorm_;
   DecoderAttention self_attn_;
   DecoderMlp mlp_;

@@ -2,8 +2,14 @@
 
 #include "apus/base/error.h"
 #include "apus/ops/projection.h"
+#include "apus/ops/select_rows.h"
 
 namespace apus::nn {
+
+at::Tensor Block::forward_read(const at::Tensor& hidden_TD, const ReadRows& read,
+                               const PassContext& context) {
+  return ops::select_rows(forward(hidden_TD, context), read.rows_M);
+}
 
 void Block::place(const PlaceOptions& options) {
   place_frozen(named_parameters(), options);

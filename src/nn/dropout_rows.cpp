@@ -1,6 +1,8 @@
 #include "apus/nn/dropout_rows.h"
 
 #include <limits>
+#include <span>
+#include <utility>
 
 #include "apus/base/error.h"
 
@@ -50,6 +52,26 @@ std::shared_ptr<const DropoutRows> dropout_rows(const RowLayout& layout, const D
     for (int64_t i = 0; i < taken; ++i) rows->positions.push_back(static_cast<uint32_t>(*positions++));
   }
   return std::make_shared<const DropoutRows>(DropoutRows{.seed = source.seed, .rows = std::move(rows)});
+}
+
+std::shared_ptr<const DropoutRows> dropout_at(const DropoutRows& all, const at::Tensor& rows_M) {
+  APUS_CHECK(rows_M.is_cpu() && rows_M.dim() == 1 && rows_M.scalar_type() == at::kLong && all.rows,
+             ShapeError, "dropout: the rows must be int64 [M] on the CPU, they are ", rows_M.scalar_type(),
+             " ", rows_M.sizes(), " on ", rows_M.device().str());
+  const at::Tensor dense_M = rows_M.contiguous();
+  const std::span<const int64_t> places(dense_M.const_data_ptr<int64_t>(),
+                                        static_cast<size_t>(dense_M.numel()));
+  auto rows = std::make_shared<ops::SampleRows>();
+  rows->epoch = all.rows->epoch;
+  for (const int64_t place : places) {
+    const auto row = static_cast<size_t>(place);
+    APUS_CHECK(place >= 0 && row < all.rows->ordinals.size(), ShapeError, "dropout: row ", place, " of ",
+               all.rows->ordinals.size(), " does not exist");
+    rows->ordinals.push_back(all.rows->ordinals[row]);
+    rows->sides.push_back(all.rows->sides[row]);
+    rows->positions.push_back(all.rows->positions[row]);
+  }
+  return std::make_shared<const DropoutRows>(DropoutRows{.seed = all.seed, .rows = std::move(rows)});
 }
 
 }  // namespace apus::nn

@@ -7,13 +7,13 @@
 
 namespace apus::ops {
 
-at::Tensor select_rows(const at::Tensor& x_TD, const at::Tensor& rows_M) {
+at::Tensor select_rows(const at::Tensor& x_TD, const at::Tensor& rows_M, RowRoom room) {
   APUS_CHECK(x_TD.dim() == 2 && rows_M.dim() == 1 && rows_M.scalar_type() == at::kLong, ShapeError,
              "select_rows: x must be [T, D] and the rows int64 [M]; they are ", x_TD.sizes(), " and ",
              rows_M.scalar_type(), " ", rows_M.sizes());
   APUS_CHECK(x_TD.device() == rows_M.device(), ShapeError, "select_rows: x is on ", x_TD.device().str(),
              " but the rows are on ", rows_M.device().str());
-  if (x_TD.is_cuda()) return cuda::select_rows(x_TD, rows_M);
+  if (x_TD.is_cuda()) return cuda::select_rows(x_TD, rows_M, room);
   if (rows_M.numel() > 0) {
     const int64_t* const rows = rows_M.const_data_ptr<int64_t>();
     for (int64_t m = 0; m < rows_M.numel(); ++m)

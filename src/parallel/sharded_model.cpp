@@ -2,9 +2,11 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <optional>
 #include <utility>
 
 #include "apus/base/error.h"
+#include "apus/ops/select_rows.h"
 #include "apus/ops/token_log_probs.h"
 
 namespace apus::parallel {
@@ -56,6 +58,23 @@ memory::GradSink* ShardedModel::sink_of_pass() {
 }
 
 at::Tensor ShardedModel::forward(const at::Tensor& tokens_T, nn::PassContext& context) {
+  return run_pass(tokens_T, nullptr, context);
+}
+
+at::Tensor ShardedModel::forward_read(const at::Tensor& tokens_T, const nn::ReadRows& read,
+                                      nn::PassContext& context) {
+  if (skips_rows(read.rows_M.size(0), tokens_T.size(0))) return run_pass(tokens_T, &read, context);
+  return ops::select_rows(run_pass(tokens_T, nullptr, context), read.rows_M);
+}
+
+/// To leave fewer rows out would not pay for their selection; a pass that reads none runs whole.
+bool ShardedModel::skips_rows(int64_t read, int64_t all) const {
+  return options().skip_unread_rows && read > 0 && 8 * read <= 7 * all;
+}
+
+/// All rows behind the last block; with `read`, these alone.
+at::Tensor ShardedModel::run_pass(const at::Tensor& tokens_T, const nn::ReadRows* read,
+                                    nn::PassContext& context) {
   model_.prepare(context);
   context.gradients = sink_of_pass();
   at::Tensor hidden_TD = units_.run(
@@ -66,11 +85,13 @@ at::Tensor ShardedModel::forward(const at::Tensor& tokens_T, nn::PassContext& co
     pass.light_tape = recompute_[index] == Recompute::kPartial;
     // Under kBlock a run with a tape is the second one, in backward.
     const bool runs_again = recompute_[index] == Recompute::kBlock;
+    const bool is_last = index + 1 == blocks_.size();
+    const auto rows = read != nullptr && is_last ? std::optional(*read) : std::nullopt;
     hidden_TD = units_.run(
         index + 1, hidden_TD,
-        [block, pass, runs_again](const at::Tensor& hidden) mutable {
+        [block, pass, rows, runs_again](const at::Tensor& hidden) mutable {
           pass.output_is_unread = runs_again && at::GradMode::is_enabled();
-          return block->forward(hidden, pass);
+          return rows ? block->forward_read(hidden, *rows, pass) : block->forward(hidden, pass);
         },
         recompute_[index]);
   }

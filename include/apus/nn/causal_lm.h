@@ -10,6 +10,7 @@
 #include "apus/nn/module.h"
 #include "apus/nn/pass_context.h"
 #include "apus/nn/placement.h"
+#include "apus/nn/read_rows.h"
 #include "apus/nn/shard_plan.h"
 
 namespace apus::nn {
@@ -20,6 +21,13 @@ class APUS_API Block : public Module {
   /// Shapes:  hidden [T, D] -> [T, D]; differentiable by the tape in hidden and in the parameters.
   /// Reads nothing that changes between forward and a recompute of it but its parameters.
   virtual at::Tensor forward(const at::Tensor& hidden_TD, const PassContext& context) = 0;
+
+  /// The rows of forward() that are read, for the last block of a pass. By default all are made and these
+  /// selected; a block that knows where rows no longer meet leaves the others out from there on, forward and
+  /// backward.
+  /// Shapes:  hidden [T, D] -> [M, D]; differentiable as forward().
+  virtual at::Tensor forward_read(const at::Tensor& hidden_TD, const ReadRows& read,
+                                  const PassContext& context);
 
   /// See CausalLm::place. A block that knows how its parameters are read together lays them so.
   virtual void place(const PlaceOptions& options);

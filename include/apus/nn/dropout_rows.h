@@ -43,4 +43,9 @@ struct APUS_API DropoutRows {
 APUS_API std::shared_ptr<const DropoutRows> dropout_rows(const RowLayout& layout,
                                                          const DropoutSource& source);
 
+/// The coordinates of some rows, so that these meet the masks that they meet among all.
+/// Shapes:  rows int64 [M] on the CPU -> M rows.
+/// Throws:  ShapeError if there is no such row.
+APUS_API std::shared_ptr<const DropoutRows> dropout_at(const DropoutRows& all, const at::Tensor& rows_M);
+
 }  // namespace apus::nn

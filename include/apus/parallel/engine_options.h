@@ -47,8 +47,8 @@ struct APUS_API ParameterSettings {
   double norm_weight = 1.0;
 };
 
-/// How a model is run and cut over the data-parallel ranks. recompute, recompute_blocks and head_chunk_tokens
-/// act in ShardedModel; a user of ShardedUnits says so at each run().
+/// How a model is run and cut over the data-parallel ranks. recompute, recompute_blocks, head_chunk_tokens
+/// and skip_unread_rows act in ShardedModel; a user of ShardedUnits says so at each run().
 struct APUS_API ShardedModelOptions {
   ShardPolicy policy = Zero2{};
   /// For the blocks; embedding and head keep their tape.
@@ -65,6 +65,9 @@ struct APUS_API ShardedModelOptions {
   /// Tokens whose logits exist at a time in the loss head; 0 = as many as ops::TokenLogProbsOptions takes (on
   /// a GPU about 8k of a large vocabulary: its products run fastest so).
   int64_t head_chunk_tokens = 1024;
+  /// Rows that the loss does not read are left out of the last block behind its attention, where they are an
+  /// eighth of all or more; false: all are made. The numbers are equal but for rounding.
+  bool skip_unread_rows = true;
   /// Dtype of frozen floating parameters; absent = as they come.
   std::optional<at::ScalarType> frozen_dtype;
   /// Where the engine's buffers lie, and with them every parameter; absent = where the parameters are. From

@@ -48,6 +48,9 @@ class APUS_API ShardedModel final {
   /// tokens int64 [T] -> hidden rows [T, D] before the final norm. Fills the context's rotary tables, and its
   /// gradients (null in grad-free passes and for a reference model).
   at::Tensor forward(const at::Tensor& tokens_T, nn::PassContext& context);
+  /// The rows of forward() that are read: [M, D]. The last block leaves out what it can of the others, see
+  /// ShardedModelOptions::skip_unread_rows and nn::Block::forward_read.
+  at::Tensor forward_read(const at::Tensor& tokens_T, const nn::ReadRows& read, nn::PassContext& context);
 
   /// Log-probabilities fp32 [M] of targets int64 [M], each predicted by its hidden row [M, D].
   at::Tensor token_log_probs(const at::Tensor& hidden_MD, const at::Tensor& targets_M,
@@ -72,6 +75,8 @@ class APUS_API ShardedModel final {
   ShardedModel(nn::CausalLm& model, const DataParallel& ranks, const ShardedModelOptions& options);
 
   memory::GradSink* sink_of_pass();
+  bool skips_rows(int64_t read, int64_t all) const;
+  at::Tensor run_pass(const at::Tensor& tokens_T, const nn::ReadRows* read, nn::PassContext& context);
 
   nn::CausalLm& model_;
   ShardedUnits units_;

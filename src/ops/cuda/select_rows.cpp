@@ -33,6 +33,7 @@ kernels::SelectedRows work_of(const at::Tensor& x, const at::Tensor& y, const at
           .source_rows = source_rows,
           .width = x.size(1),
           .x_stride = x.stride(0),
+          .y_stride = y.stride(0),
           .is_aligned = is_aligned(x) && is_aligned(y)};
 }
 
@@ -42,9 +43,10 @@ at::Tensor unit_stride(const at::Tensor& x) {
 
 class SelectRowsFunction final : public torch::autograd::Function<SelectRowsFunction> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_TD, const at::Tensor& rows_M) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_TD, const at::Tensor& rows_M,
+                            RowRoom room) {
     const at::Tensor x = unit_stride(x_TD), rows = rows_M.contiguous();
-    const at::Tensor y_MD = at::empty({rows.size(0), x.size(1)}, x.options());
+    const at::Tensor y_MD = empty_with_room(rows.size(0), x.size(1), room, x.options());
     kernels::select_rows(work_of(x, y_MD, rows, x.size(0)), element_of(x), c10::cuda::getCurrentCUDAStream());
     context->save_for_backward({rows});
     context->saved_data["source_rows"] = x.size(0);
@@ -58,15 +60,15 @@ class SelectRowsFunction final : public torch::autograd::Function<SelectRowsFunc
     const at::Tensor dx_TD = at::empty({source_rows, dy_MD.size(1)}, dy_MD.options());
     kernels::select_rows_backward(work_of(dy_MD, dx_TD, rows, source_rows), element_of(dx_TD),
                                   c10::cuda::getCurrentCUDAStream());
-    return {dx_TD, {}};
+    return {dx_TD, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor select_rows(const at::Tensor& x_TD, const at::Tensor& rows_M) {
+at::Tensor select_rows(const at::Tensor& x_TD, const at::Tensor& rows_M, RowRoom room) {
   const bool is_known = x_TD.scalar_type() == at::kBFloat16 || x_TD.scalar_type() == at::kFloat;
-  return is_known ? SelectRowsFunction::apply(x_TD, rows_M) : at::index_select(x_TD, 0, rows_M);
+  return is_known ? SelectRowsFunction::apply(x_TD, rows_M, room) : at::index_select(x_TD, 0, rows_M);
 }
 
 }  // namespace apus::ops::cuda

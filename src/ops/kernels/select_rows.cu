@@ -73,7 +73,7 @@ __device__ __forceinline__ const typename Piece<T, kAligned>::Raw* source_row(co
 template <typename T, bool kAligned>
 __device__ __forceinline__ typename Piece<T, kAligned>::Raw* result_row(const SelectedRows& work,
                                                                         int64_t row) {
-  return reinterpret_cast<typename Piece<T, kAligned>::Raw*>(static_cast<T*>(work.y) + row * work.width);
+  return reinterpret_cast<typename Piece<T, kAligned>::Raw*>(static_cast<T*>(work.y) + row * work.y_stride);
 }
 
 template <typename T, bool kAligned>

@@ -8,16 +8,17 @@
 
 namespace apus::ops::kernels {
 
-/// Rows of one matrix that make up another, which is dense.
+/// Rows of one matrix that make up another.
 struct SelectedRows {
   const void* x = nullptr;  ///< forward: [source_rows, width] with a row stride; backward: dy [rows, width]
-  void* y = nullptr;        ///< forward: [rows, width]; backward: dx [source_rows, width], dense
+  void* y = nullptr;        ///< forward: [rows, width]; backward: dx [source_rows, width]
   const int64_t* index = nullptr;  ///< [rows], never descending
   int64_t rows = 0;
   int64_t source_rows = 0;
   int64_t width = 0;
   int64_t x_stride = 0;     ///< elements from row to row of x
-  bool is_aligned = false;  ///< x and y to 16 bytes, width and stride multiples of that
+  int64_t y_stride = 0;     ///< the same of y
+  bool is_aligned = false;  ///< x and y to 16 bytes, width and strides multiples of that
 };
 
 /// y[m] = x[index[m]]; NaN where there is no such row.

@@ -3,7 +3,7 @@
 
 namespace apus::ops::cuda {
 
-at::Tensor select_rows(const at::Tensor&, const at::Tensor&) {
+at::Tensor select_rows(const at::Tensor&, const at::Tensor&, RowRoom) {
   throw NotSupported("select_rows on a GPU: this apus was built without CUDA; configure with -DAPUS_CUDA=ON");
 }
 

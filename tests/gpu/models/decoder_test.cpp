@@ -1,6 +1,7 @@
 #include "apus/models/decoder.h"
 
 #include <ATen/Context.h>
+#include <ATen/ops/tensor.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <map>
@@ -35,6 +36,8 @@ struct Setting {
   bool padded = false;
   /// A pass without adapters between forward and backward.
   bool reference_between = false;
+  /// The last block makes a few rows alone.
+  bool reads_few = false;
 };
 
 /// Every kind, and one with each bias and norm, at sizes that the kernels take.
@@ -96,16 +99,29 @@ at::Tensor tokens_of(const nn::PassContext& context, const DecoderConfig& config
   return raw.to(at::kLong).remainder(config.vocab_size);
 }
 
-at::Tensor hidden_of(Decoder& model, const at::Tensor& tokens, nn::PassContext& context) {
+/// Some rows of tokens in either layout, one of them twice.
+nn::ReadRows few_rows(const nn::PassContext& context, at::Device device) {
+  const at::Tensor rows = at::tensor({2, 3, 3, 20, 36, 40, 44}, at::kLong);
+  nn::ReadRows read{.rows_M = rows.to(device)};
+  if (context.dropout) read.dropout = nn::dropout_at(*context.dropout, rows);
+  return read;
+}
+
+at::Tensor hidden_of(Decoder& model, const at::Tensor& tokens, nn::PassContext& context,
+                     const Setting& setting) {
   model.prepare(context);
   at::Tensor hidden = model.embed(tokens, context);
-  for (nn::Block* block : model.blocks()) hidden = block->forward(hidden, context);
+  std::vector<nn::Block*> blocks = model.blocks();
+  if (!setting.reads_few) blocks.push_back(nullptr);
+  for (size_t block = 0; block + 1 < blocks.size(); ++block) hidden = blocks[block]->forward(hidden, context);
+  if (setting.reads_few)
+    hidden = blocks.back()->forward_read(hidden, few_rows(context, tokens.device()), context);
   return model.final_norm(hidden, context);
 }
 
 /// Rows of tokens, not of padding.
 at::Tensor real_rows(const at::Tensor& hidden, const nn::PassContext& context) {
-  if (context.rows->is_packed()) return hidden;
+  if (context.rows->is_packed() || hidden.size(0) < context.rows->rows()) return hidden;
   at::Tensor mask = at::empty({hidden.size(0), 1}, at::kFloat);
   mask.zero_();
   for (int64_t s = 0; s < context.rows->batch(); ++s)
@@ -123,12 +139,12 @@ Tensors run(const DecoderConfig& config, at::Device device, at::ScalarType dtype
   }
   nn::PassContext context = context_of(setting);
   const at::Tensor tokens = tokens_of(context, config).to(device);
-  const at::Tensor hidden = real_rows(hidden_of(*model, tokens, context), context);
+  const at::Tensor hidden = real_rows(hidden_of(*model, tokens, context, setting), context);
   if (setting.reference_between) {
     const at::NoGradGuard no_grad;
     nn::PassContext reference = context;
     reference.adapters = {};
-    hidden_of(*model, tokens, reference);
+    hidden_of(*model, tokens, reference, setting);
   }
   (hidden * random_tensor(hidden.sizes(), 8, at::kBFloat16).to(device, dtype)).sum().backward();
   Tensors result = {{"hidden", hidden.detach().cpu()}};
@@ -188,6 +204,17 @@ TEST_F(DecoderOnGpu, AnOddRankAndDropoutAreRight) {
 
 TEST_F(DecoderOnGpu, PaddedRowsAreRight) {
   compare(one_config(), {.padded = true});
+}
+
+TEST_F(DecoderOnGpu, RowsThatAreReadAloneAreRight) {
+  for (const DecoderConfig& config : configs()) {
+    SCOPED_TRACE(config.model_type);
+    compare(config, {.reads_few = true});
+    compare(config, {.trained = Trained::kAll, .reads_few = true});
+  }
+  compare(one_config(), {.light_tape = true, .rank = 5, .reads_few = true});
+  compare(one_config(), {.dropout = true, .reads_few = true});
+  compare(one_config(), {.padded = true, .reference_between = true, .reads_few = true});
 }
 
 TEST_F(DecoderOnGpu, AReferencePassBetweenForwardAndBackwardChangesNothing) {

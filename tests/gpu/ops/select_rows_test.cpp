@@ -59,6 +59,23 @@ TEST_F(SelectRowsOnGpu, EqualsTheTwinBothWays) {
   }
 }
 
+TEST_F(SelectRowsOnGpu, LeavesRoomBesideItsRowsAndTakesGradientsInRowsWithRoom) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+    const at::Tensor rows = some_rows(129), x = random_tensor({129, 64}, 1, dtype);
+    const RowRoom room{.before = 16, .after = 8};
+    const at::Tensor leaf = x.cuda().set_requires_grad(true);
+    const at::Tensor y = select_rows(leaf, rows.cuda(), room);
+    EXPECT_TRUE(has_room(y, room));
+    EXPECT_TRUE(y.cpu().equal(x.index_select(0, rows)));
+    const at::Tensor dy = empty_with_room(rows.numel(), 64, room, leaf.options().requires_grad(false));
+    dy.copy_(random_tensor({rows.numel(), 64}, 2, dtype));
+    y.backward(dy);
+    const at::Tensor exact = at::zeros({129, 64}, at::kDouble).index_add(0, rows, dy.cpu().to(at::kDouble));
+    expect_close(leaf.grad().cpu(), exact,
+                 {.absolute = 1e-6, .relative = dtype == at::kBFloat16 ? 5e-3 : 1e-6});
+  }
+}
+
 TEST_F(SelectRowsOnGpu, NoRowsGiveZerosAndNoMatrixNothing) {
   const auto options = at::TensorOptions(at::kCUDA).dtype(at::kBFloat16);
   const at::Tensor none = at::empty({0}, options.dtype(at::kLong));

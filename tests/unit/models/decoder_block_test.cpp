@@ -1,7 +1,9 @@
 #include "models/decoder_block.h"
 
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/tensor.h>
 
 #include <map>
 
@@ -45,10 +47,10 @@ struct PlainLayer {
   }
 };
 
-nn::PassContext two_sequences() {
+nn::PassContext two_sequences(at::ScalarType dtype = at::kFloat) {
   nn::PassContext context;
   context.rows = nn::RowLayout::packed({4, 3});
-  const ops::RotaryTables tables = ops::rotary_tables(context.rows->positions_T, 8, 1e4, at::kFloat);
+  const ops::RotaryTables tables = ops::rotary_tables(context.rows->positions_T, 8, 1e4, dtype);
   context.cos_TH = tables.cos_TH;
   context.sin_TH = tables.sin_TH;
   return context;
@@ -57,7 +59,7 @@ nn::PassContext two_sequences() {
 void fill(DecoderBlock& block, std::map<std::string, at::Tensor>& parameters) {
   uint64_t seed = 20;
   for (const auto& [name, tensor] : block.named_parameters()) {
-    tensor.set_data(random_tensor(tensor.sizes(), seed++) * 0.3);
+    tensor.set_data(random_tensor(tensor.sizes(), seed++, tensor.scalar_type()) * 0.3);
     tensor.set_requires_grad(true);
     parameters[name] = tensor;
   }
@@ -139,6 +141,53 @@ TEST(DecoderBlock, FusedOperationsAreTheSameLayer) {
         wanted[name] = tensor.grad().clone();
         tensor.mutable_grad().reset();
       }
+    }
+  }
+}
+
+/// What a block makes of some rows, and every gradient.
+struct RowsMade {
+  at::Tensor rows_MD, hidden_grad;
+  std::map<std::string, at::Tensor> grads;
+};
+
+enum class Form { kPlain, kLight, kFused, kFusedLight };
+
+RowsMade rows_made(DecoderBlock& block, Form form, const at::Tensor& rows_M, bool reads) {
+  const bool fused = form == Form::kFused || form == Form::kFusedLight;
+  nn::PassContext context = two_sequences(at::kDouble);
+  context.light_tape = form == Form::kLight || form == Form::kFusedLight;
+  const at::Tensor hidden = random_leaf({7, 32}, 1, at::kDouble);
+  const nn::ReadRows read{.rows_M = rows_M};
+  at::Tensor y;
+  if (reads) {
+    y = fused ? block.forward_read_fused(hidden, read, context) : block.forward_read(hidden, read, context);
+  } else {
+    y = at::index_select(fused ? block.forward_fused(hidden, context) : block.forward(hidden, context), 0,
+                         rows_M);
+  }
+  (y * random_tensor(y.sizes(), 2, at::kDouble)).sum().backward();
+  RowsMade made{.rows_MD = y.detach(), .hidden_grad = hidden.grad()};
+  for (const auto& [name, tensor] : block.named_parameters()) {
+    made.grads[name] = tensor.grad();
+    tensor.mutable_grad().reset();
+  }
+  return made;
+}
+
+TEST(DecoderBlock, RowsThatAreReadAloneAreThoseOfAllRowsAndSoAreTheirGradients) {
+  constexpr Tolerance kRounding{.absolute = 2e-6, .relative = 1e-6};  // norms compute in fp32
+  const at::Tensor rows = at::tensor({1, 2, 2, 6}, at::kLong);
+  for (const DecoderConfig& config : configs()) {
+    DecoderBlock block(config, at::kDouble);
+    std::map<std::string, at::Tensor> parameters;
+    fill(block, parameters);
+    for (const Form form : {Form::kPlain, Form::kLight, Form::kFused, Form::kFusedLight}) {
+      SCOPED_TRACE(config.model_type + ", form " + std::to_string(static_cast<int>(form)));
+      const RowsMade wanted = rows_made(block, form, rows, false), found = rows_made(block, form, rows, true);
+      expect_close(found.rows_MD, wanted.rows_MD, kRounding);
+      expect_close(found.hidden_grad, wanted.hidden_grad, kRounding);
+      for (const auto& [name, grad] : wanted.grads) expect_close(found.grads.at(name), grad, kRounding, name);
     }
   }
 }

@@ -57,6 +57,15 @@ TEST(CausalLm, LogitsRunAllPartsInOrder) {
   EXPECT_FALSE(context.cos_TH.defined()) << "the caller's context stays as it was";
 }
 
+TEST(CausalLm, ABlockThatKnowsNoBetterMakesAllRowsAndSelects) {
+  Scale block(2.0);
+  PassContext context;
+  context.cos_TH = random_tensor({3, 3}, 2);
+  const at::Tensor hidden = random_tensor({3, 3}, 4), rows = at::tensor({0, 2, 2}, at::kLong);
+  expect_equal(block.forward_read(hidden, {.rows_M = rows}, context),
+               block.forward(hidden, context).index_select(0, rows));
+}
+
 TEST(CausalLm, LogitsRefuseTokensThatTheLayoutDoesNotHave) {
   Tiny model;
   PassContext context;

@@ -1,5 +1,6 @@
 #include "apus/nn/dropout_rows.h"
 
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -34,6 +35,20 @@ TEST(DropoutRows, TwiceAsManySequencesAreChosenThenRejected) {
 TEST(DropoutRows, AMicroBatchWithoutRowsHasCoordinatesToo) {
   const auto rows = dropout_rows(*RowLayout::packed({1, 1}), {});
   EXPECT_EQ(rows->rows->ordinals, (std::vector<uint32_t>{0, 0}));
+}
+
+TEST(DropoutRows, SomeRowsKeepTheirCoordinates) {
+  const auto all = dropout_rows(*RowLayout::packed({2, 3}), {.seed = 9, .epoch = 4, .places = {7, 5}});
+  const auto some = dropout_at(*all, at::tensor({1, 1, 4}, at::kLong));
+  EXPECT_EQ(some->seed, 9u);
+  EXPECT_EQ(some->rows->epoch, 4u);
+  EXPECT_EQ(some->rows->ordinals, (std::vector<uint32_t>{7, 7, 5}));
+  EXPECT_EQ(some->rows->sides, std::vector<uint8_t>(3, 0));
+  EXPECT_EQ(some->rows->positions, (std::vector<uint32_t>{1, 1, 2}));
+  EXPECT_TRUE(dropout_at(*all, at::tensor(std::vector<int64_t>{}, at::kLong))->rows->ordinals.empty());
+  EXPECT_THROW(dropout_at(*all, at::tensor({5}, at::kLong)), ShapeError);
+  EXPECT_THROW(dropout_at(*all, at::tensor({-1}, at::kLong)), ShapeError);
+  EXPECT_THROW(dropout_at(*all, at::tensor({1}, at::kInt)), ShapeError);
 }
 
 TEST(DropoutRows, RefusesWhatDoesNotFit) {

@@ -1,5 +1,6 @@
 // Dropout of adapters inside nn::Linear.
 #include <ATen/ops/linear.h>
+#include <ATen/ops/tensor.h>
 
 #include "apus/base/error.h"
 #include "apus/base/philox.h"
@@ -71,6 +72,16 @@ TEST(LinearDropout, ARowIsDroppedAlikeInAnyMicroBatch) {
   const at::Tensor both = linear->forward(x, pass_with_dropout({3, 2}, {8, 9}));
   const at::Tensor second = linear->forward(x.narrow(0, 3, 2), pass_with_dropout({2}, {9}));
   expect_close(second, both.narrow(0, 3, 2), {.absolute = 1e-6, .relative = 1e-6});
+}
+
+TEST(LinearDropout, SomeRowsOfAPassMeetTheirMasks) {
+  const auto linear = adapted(kLora);
+  const at::Tensor x = random_tensor({5, 40}, 1), rows = at::tensor({0, 2, 2, 4}, at::kLong);
+  const PassContext all = pass_with_dropout({3, 2}, {8, 9});
+  PassContext some = all;
+  some.dropout = dropout_at(*all.dropout, rows);
+  const at::Tensor wanted = linear->forward(x, all).index_select(0, rows);
+  expect_close(linear->forward(x.index_select(0, rows), some), wanted, {.absolute = 1e-6, .relative = 1e-6});
 }
 
 TEST(LinearDropout, RefusesSharesAndMissingPaths) {

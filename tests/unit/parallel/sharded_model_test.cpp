@@ -1,7 +1,9 @@
 #include "apus/parallel/sharded_model.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -239,6 +241,69 @@ TEST_F(ShardedModelTest, OnlyABlockThatRunsAgainIsToldThatNobodyReadsItsOutput) 
   engine.backward(loss(engine), MicroBatchPlace::kLast);
   EXPECT_EQ(model.first.heard, (std::vector<bool>{false, false}));
   EXPECT_EQ(model.second.heard, (std::vector<bool>{false, false, true}));
+}
+
+/// Log-probabilities of some rows, and the gradients of all parameters.
+std::vector<at::Tensor> rows_and_grads(nn::CausalLm& model, comm::Communicator& dp, const data::Batch& batch,
+                                       const at::Tensor& rows_M, const ShardedModelOptions& options) {
+  ShardedModel engine(model, dp, options);
+  nn::PassContext context{.rows = batch.layout};
+  const at::Tensor hidden_MD = engine.forward_read(batch.tokens_T, {.rows_M = rows_M}, context);
+  const at::Tensor log_probs_M = engine.token_log_probs(hidden_MD, rows_M, context);
+  engine.backward(log_probs_M.sum(), MicroBatchPlace::kLast);
+  std::vector<at::Tensor> result{hidden_MD.detach(), log_probs_M.detach()};
+  for (const auto& group : engine.groups()) result.push_back(group->reduced_grad().clone());
+  return result;
+}
+
+TEST_F(ShardedModelTest, RowsThatAreReadAloneHaveTheNumbersAndGradientsOfAll) {
+  const at::Tensor rows = at::tensor({0, 3, 3, 8}, at::kLong);
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kPartial, Recompute::kBlock}) {
+    std::vector<std::vector<at::Tensor>> found;
+    for (const bool skips : {false, true}) {
+      found.push_back(rows_and_grads(*tiny_qwen2(), *dp_, batch_, rows,
+                                     {.recompute = recompute, .skip_unread_rows = skips}));
+    }
+    ASSERT_EQ(found[0].size(), found[1].size());
+    for (size_t i = 0; i < found[0].size(); ++i) {
+      testing::expect_close(found[1][i], found[0][i], {.absolute = 2e-6, .relative = 1e-5},
+                            "tensor " + std::to_string(i));
+    }
+  }
+}
+
+TEST_F(ShardedModelTest, BlocksOfAnotherMakingAreReadRowByRowToo) {
+  const at::Tensor rows = at::tensor({0, 3, 8}, at::kLong);
+  const auto plain = tiny_qwen2(), wrapped = tiny_qwen2();
+  ListeningModel listening(*wrapped);
+  const auto wanted = rows_and_grads(*plain, *dp_, batch_, rows, {.skip_unread_rows = false});
+  const auto found = rows_and_grads(listening, *dp_, batch_, rows, {});
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) testing::expect_equal(found[i], wanted[i]);
+}
+
+TEST_F(ShardedModelTest, WhereMostRowsAreReadOrNoneNoBitChanges) {
+  const int64_t all = batch_.tokens_T.size(0);
+  const at::Tensor most = at::arange(all - 1), none = at::empty({0}, at::kLong);
+  ASSERT_GT(8 * (all - 1), 7 * all);
+  for (const at::Tensor& rows : {most, none}) {
+    const auto wanted = rows_and_grads(*tiny_qwen2(), *dp_, batch_, rows, {.skip_unread_rows = false});
+    const auto found = rows_and_grads(*tiny_qwen2(), *dp_, batch_, rows, {});
+    for (size_t i = 0; i < wanted.size(); ++i) testing::expect_equal(found[i], wanted[i]);
+  }
+}
+
+TEST_F(ShardedModelTest, ATapeKeepsNothingOfRowsThatNobodyReads) {
+  const auto kept = [&](bool skips) {
+    const auto model = tiny_qwen2();
+    ShardedModel engine(*model, *dp_, {.recompute = Recompute::kNone, .skip_unread_rows = skips});
+    nn::PassContext context{.rows = batch_.layout};
+    const testing::MemoryMeter meter;
+    const at::Tensor held =
+        engine.forward_read(batch_.tokens_T, {.rows_M = at::tensor({3}, at::kLong)}, context);
+    return static_cast<double>(meter.live_bytes());
+  };
+  EXPECT_LT(kept(true), 0.8 * kept(false));
 }
 
 TEST_F(ShardedModelTest, ABlockThatDoesNotExistCannotBeRecomputed) {
