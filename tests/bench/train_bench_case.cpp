@@ -56,6 +56,10 @@ const std::map<std::string, Setter>& setters() {
       {"recompute", word(&TrainCase::recompute, {"none", "partial", "block"})},
       {"reference", word(&TrainCase::reference, {"adapter-off", "cached"})},
       {"world", figure(&TrainCase::world, "world")},
+      {"ranks", figure(&TrainCase::ranks, "ranks")},
+      {"gather", figure(&TrainCase::gather, "gather")},
+      {"samples", figure(&TrainCase::samples, "samples")},
+      {"row", word(&TrainCase::row, {})},
       {"policy", word(&TrainCase::policy, {"ddp", "zero1", "zero2", "zero3", "fsdp"})},
       {"offload", word(&TrainCase::offload, {"none", "optimizer", "optimizer+gradients",
                                              "optimizer+parameters", "all"})},
@@ -89,6 +93,9 @@ const std::map<std::string, Setter>& setters() {
 void check(const TrainCase& job) {
   APUS_CHECK(job.batch >= 1 && job.length >= 8 && job.accumulation >= 1 && job.world >= 1, ConfigError,
              "B, accumulation and world must be at least 1 and S at least 8");
+  APUS_CHECK(job.ranks == 0 || (job.world == 1 && job.update && job.save.empty()), ConfigError,
+             "ranks= are real ones: it stands without world=, update=0 and save=");
+  APUS_CHECK(!job.gather || job.ranks > 0, ConfigError, "gather=1 compares ranks; give ranks=N");
   APUS_CHECK(job.warm >= 2 || job.min_s == 0, ConfigError,
              "min_s needs two warm steps to learn how long one is; give warm=2 or more, or min_s=0");
   APUS_CHECK(job.shorter < job.length - job.length / 4, ConfigError, "short=", job.shorter,
@@ -187,6 +194,7 @@ TrainCase parse_case(const std::vector<std::string>& words) {
     job.words += (job.words.empty() ? "" : " ") + text;
   }
   check(job);
+  if (job.ranks > 0) job.world = job.ranks;
   return job;
 }
 

@@ -33,6 +33,14 @@ struct TrainCase {
   std::string reference = "adapter-off";
   /// Rank 0 of so many, without peers.
   int world = 1;
+  /// Real ranks, each a process with a device of its own, and `world` with them; 0 = this process alone.
+  int ranks = 0;
+  /// At the end all weights are gathered on every rank, and compared.
+  bool gather = false;
+  /// How often memory is looked at while the clock runs.
+  int64_t samples = 0;
+  /// What reports put lines together by.
+  std::string row = {};
   /// ddp, zero1, zero2, zero3 or fsdp.
   std::string policy = "ddp";
   /// What lies on the host: none, optimizer, optimizer+gradients, optimizer+parameters or all.

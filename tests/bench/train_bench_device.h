@@ -29,6 +29,8 @@ class BenchDevice {
   MemoryPeaks memory_peaks() const;
   /// Live tensors now.
   int64_t allocated() const;
+  /// Taken from the driver now.
+  int64_t reserved() const;
   /// Calls of cudaMalloc and the like so far: none should come after warm-up.
   int64_t driver_allocations() const;
   /// Lets the caching allocator take no more; 0 = all of the card.

@@ -58,6 +58,10 @@ int64_t BenchDevice::allocated() const {
   return device_.is_cpu() ? 0 : allocator::getDeviceStats(device_.index()).allocated_bytes[kAll].current;
 }
 
+int64_t BenchDevice::reserved() const {
+  return device_.is_cpu() ? 0 : allocator::getDeviceStats(device_.index()).reserved_bytes[kAll].current;
+}
+
 int64_t BenchDevice::driver_allocations() const {
   return device_.is_cpu() ? 0 : allocator::getDeviceStats(device_.index()).num_device_alloc;
 }

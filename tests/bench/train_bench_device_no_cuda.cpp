@@ -21,6 +21,9 @@ MemoryPeaks BenchDevice::memory_peaks() const {
 int64_t BenchDevice::allocated() const {
   return 0;
 }
+int64_t BenchDevice::reserved() const {
+  return 0;
+}
 int64_t BenchDevice::driver_allocations() const {
   return 0;
 }

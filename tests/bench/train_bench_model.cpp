@@ -8,7 +8,6 @@
 
 #include "apus/base/file.h"
 #include "apus/base/philox.h"
-#include "apus/comm/fake_communicator.h"
 #include "apus/models/init_random.h"
 #include "apus/models/pretrained.h"
 #include "apus/peft/adapter_file.h"
@@ -76,9 +75,8 @@ void write_rows(const TrainCase& job, const std::vector<data::SftRow>& texts,
 
 }  // namespace
 
-BenchModel::BenchModel(const TrainCase& job, const BenchDevice& device)
-    : model_(std::make_unique<models::Decoder>(job.model_config(), job.scalar_type())),
-      dp_(comm::make_fake_communicator({.rank = 0, .size = job.world, .name = "dp"})) {
+BenchModel::BenchModel(const TrainCase& job, const BenchDevice& device, comm::Communicator& ranks)
+    : model_(std::make_unique<models::Decoder>(job.model_config(), job.scalar_type())) {
   fill(*model_, job, device);
   if (!job.save.empty()) {
     models::save_pretrained(job.save + "/base",
@@ -97,7 +95,7 @@ BenchModel::BenchModel(const TrainCase& job, const BenchDevice& device)
     model_->place({.device = device.device(), .frozen_dtype = job.scalar_type()});
   parallel::ShardedModelOptions options = job.engine_options();
   options.device = device.device();
-  engine_ = std::make_unique<parallel::ShardedModel>(*model_, *dp_, options);
+  engine_ = std::make_unique<parallel::ShardedModel>(*model_, ranks, options);
 }
 
 void BenchModel::add_adapter(const TrainCase& job) {

@@ -17,8 +17,8 @@ namespace apus::bench {
 /// A model with random weights made on the case's device, its adapter, and the engine it trains on.
 class BenchModel {
  public:
-  /// Writes the weights and the adapter where the case says so.
-  BenchModel(const TrainCase& job, const BenchDevice& device);
+  /// Writes the weights and the adapter where the case says so. The ranks outlive it.
+  BenchModel(const TrainCase& job, const BenchDevice& device, comm::Communicator& ranks);
   parallel::ShardedModel& engine() { return *engine_; }
   /// Names, sizes and what is trainable, for the memory plan.
   const train::ModelShape& shape() const { return shape_; }
@@ -29,7 +29,6 @@ class BenchModel {
   void add_adapter(const TrainCase& job);
 
   std::unique_ptr<models::Decoder> model_;
-  std::unique_ptr<comm::Communicator> dp_;
   train::ModelShape shape_;
   std::unique_ptr<parallel::ShardedModel> engine_;
   std::vector<std::string> adapters_;

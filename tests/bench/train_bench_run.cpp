@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,8 @@
 
 #include "apus/base/clock.h"
 #include "apus/base/log.h"
+#include "apus/base/memory_usage.h"
+#include "apus/comm/fake_communicator.h"
 #include "apus/train/dpo_trainer.h"
 #include "apus/train/memory_plan.h"
 #include "apus/train/precompute_reference.h"
@@ -20,6 +21,7 @@
 #include "tests/bench/train_bench_meter.h"
 #include "tests/bench/train_bench_model.h"
 #include "tests/bench/train_bench_passes.h"
+#include "tests/bench/train_bench_ranks.h"
 #include "tests/bench/train_bench_shares.h"
 
 namespace apus::bench {
@@ -46,7 +48,11 @@ double rounded(double value, int decimals) {
 /// Told of each step's end; starts and stops the clock, the meter and the profiler, and the run.
 class StepWatch {
  public:
-  StepWatch(const TrainCase& job, const BenchDevice& device) : job_(job), device_(device) {
+  StepWatch(const TrainCase& job, const BenchDevice& device, const JoinedRanks* ranks)
+      : job_(job),
+        device_(device),
+        ranks_(ranks),
+        memory_(device, job.samples > 0 ? std::max<int64_t>(1, job.steps / job.samples) : 0) {
     if (job.warm == 0) begin();
     last_ = SteadyClock::now();
   }
@@ -59,6 +65,7 @@ class StepWatch {
     losses_.push_back(report.loss);
     norms_.push_back(report.grad_norm);
     const auto steps = static_cast<int64_t>(losses_.size());
+    memory_.on_step(steps);
     if (steps == 1) first_s_ = step_s;
     if (steps == job_.warm) begin(step_s);
     if (steps <= job_.warm || is_over_) return is_over_;
@@ -93,6 +100,8 @@ class StepWatch {
     json["losses"] = losses_;
     json["grad_norms"] = norms_;
     if (!shares_.is_null()) json["profile"] = shares_;
+    if (job_.samples > 0) json["memory"] = memory_json(memory_.samples(), ranks_);
+    if (ranks_ != nullptr) write_ranks(json);
   }
 
  private:
@@ -100,6 +109,7 @@ class StepWatch {
     wanted_ = job_.steps;
     if (device_.device().is_cuda() && step_s > 0)
       wanted_ = std::max(wanted_, static_cast<int64_t>(std::ceil(job_.min_s / step_s)));
+    if (ranks_ != nullptr) wanted_ = static_cast<int64_t>(ranks_->most(static_cast<double>(wanted_)));
     device_.reset_memory_peaks();
     driver_allocations_ = device_.driver_allocations();
     meter_.start();
@@ -113,6 +123,15 @@ class StepWatch {
     reading_ = meter_.stop();
     peaks_ = device_.memory_peaks();
     driver_allocations_ = device_.driver_allocations() - driver_allocations_;
+  }
+
+  /// Each rank's own figures, in rank order.
+  void write_ranks(Json& json) const {
+    const auto of_all = [&](const char* key, double own) { json["of_ranks"][key] = ranks_->of_all(own); };
+    for (const char* key : {"tok_s", "peak_gib", "reserved_gib"}) of_all(key, json[key].get<double>());
+    of_all("driver_allocations", static_cast<double>(driver_allocations_));
+    of_all("host_gib", rounded(static_cast<double>(resident_anonymous_bytes()) / kGib, 3));
+    of_all("last_loss", losses_.back());
   }
 
   /// `beyond`: steps since the timed ones ended.
@@ -136,6 +155,8 @@ class StepWatch {
 
   const TrainCase& job_;
   const BenchDevice& device_;
+  const JoinedRanks* ranks_;
+  MemoryWatch memory_;
   GpuMeter meter_;
   ActivityRecorder recorder_;
   SteadyClock::time_point last_, begin_, end_;
@@ -187,17 +208,6 @@ void write_plan(const TrainCase& job, const train::ModelShape& shape, Json& json
   }
 }
 
-/// Memory of this process that no file backs: what is pinned is in it.
-int64_t host_bytes() {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  int64_t kibibytes = 0;
-  while (status >> word) {
-    if (word == "RssAnon:" && status >> kibibytes) return kibibytes * 1024;
-  }
-  return 0;
-}
-
 /// Trains until the watch says so.
 void train_watched(const TrainCase& job, BenchModel& model, StepWatch& watch, Logger& logger) {
   SystemClock clock;
@@ -230,9 +240,17 @@ void train_watched(const TrainCase& job, BenchModel& model, StepWatch& watch, Lo
   trainer.run(rows);
 }
 
+/// What an update shared by host and device took.
+void write_update(BenchModel& model, Json& json) {
+  const parallel::HostUpdateTimes times = model.engine().units().host_update_times();
+  json["update"] = {{"device_share", rounded(times.device_share, 3)},
+                    {"host_ms", rounded(times.host_ms, 1)},
+                    {"device_ms", rounded(times.device_ms, 1)}};
+}
+
 }  // namespace
 
-Json run_case(const TrainCase& job) {
+Json run_case(const TrainCase& job, const JoinedRanks* ranks) {
   const BenchDevice device(job.device);
   device.limit_memory(job.cap_gib);
   device.choose_gemms(job.gemm);
@@ -240,17 +258,20 @@ Json run_case(const TrainCase& job) {
   Json json;
   json["apus"] = job.words;
   json["device"] = device.name();
-  const int64_t host_before = host_bytes();
-  BenchModel model(job, device);
+  const int64_t host_before = resident_anonymous_bytes();
+  const auto fakes = comm::make_fake_communicator({.rank = 0, .size = job.world, .name = "dp"});
+  BenchModel model(job, device, ranks != nullptr ? *ranks->world : *fakes);
   write_plan(job, model.shape(), json);
   device.wait();
   json["built_s"] = rounded(seconds_between(start, SteadyClock::now()), 3);
   json["standing_gib"] = rounded(static_cast<double>(device.allocated()) / kGib, 3);
   NullLogger logger;
-  StepWatch watch(job, device);
+  StepWatch watch(job, device, ranks);
   train_watched(job, model, watch, logger);
   watch.write(json);
-  json["host_gib"] = rounded(static_cast<double>(host_bytes() - host_before) / kGib, 3);
+  if (job.offloads()) write_update(model, json);
+  json["host_gib"] = rounded(static_cast<double>(resident_anonymous_bytes() - host_before) / kGib, 3);
+  if (job.gather) json["weights"] = compare_weights(model.engine(), *ranks);
   json["total_s"] = rounded(seconds_between(start, SteadyClock::now()), 3);
   return json;
 }
