@@ -9,6 +9,7 @@
 
 #include "apus/base/error.h"
 #include "apus/memory/host_buffer.h"
+#include "parallel/device_share.h"
 
 namespace apus::parallel {
 namespace {
@@ -60,14 +61,19 @@ HostUpdate::HostUpdate(std::vector<HostGroup> groups, const HostUpdateOptions& o
       team_(options.threads > 0 ? options.threads : at::get_num_threads()) {
   APUS_CHECK(options.piece_elements >= 1, ConfigError, "an update on the host takes pieces of at least 1 ",
              "element, got ", options.piece_elements);
+  wanted_share_ = options.device_share.value_or(options.device.is_cpu() ? 0.0 : kFirstDeviceShare);
+  APUS_CHECK(wanted_share_ >= 0 && wanted_share_ <= 1, ConfigError,
+             "the device's share of an update on the host is ", wanted_share_, ", expected one in [0, 1]");
   for (HostGroup& group : groups) groups_.push_back(plan(std::move(group)));
   is_updated_ = std::vector<std::atomic<bool>>(groups_.size());
   allocate_rooms();
+  build_share();
   worker_ = std::make_unique<HostWorker>();
 }
 
 HostUpdate::~HostUpdate() {
   worker_.reset();
+  share_.reset();
   try {
     downloads_.mark().wait_on_host();
     uploads_.mark().wait_on_host();
@@ -91,6 +97,11 @@ HostUpdate::Group HostUpdate::plan(HostGroup the) const {
   return result;
 }
 
+/// Whether the device has all but the states of a group.
+bool HostUpdate::may_lend(const Group& group) const {
+  return !adds_on_host(*group.group) && group.group->parameter_residency() == Residency::kDevice;
+}
+
 /// Whether parameters in another dtype than the masters' lie on the device.
 bool HostUpdate::rounds_to_device(const Group& group) const {
   return group.group->parameter_residency() == Residency::kDevice &&
@@ -110,12 +121,90 @@ void HostUpdate::allocate_rooms() {
   for (Room& room : departures_) room.bytes = memory::host_zeros(leaving, at::kByte, options_.device);
 }
 
+void HostUpdate::build_share() {
+  int64_t largest = 0;
+  if (wanted_share_ == 0) return;
+  for (Group& group : groups_) {
+    if (!may_lend(group)) continue;
+    for (Piece& piece : group.pieces) {
+      piece.near =
+          std::make_unique<optim::AdamwSegments>(piece.segments.list(), piece.range.size(), options_.device);
+      largest = std::max(largest, piece.range.size());
+    }
+  }
+  if (largest == 0) return;
+  const at::ScalarType states = groups_.front().group->masters().scalar_type();
+  share_ = std::make_unique<DeviceShare>(DeviceShareOptions{
+      .device = options_.device, .piece_elements = largest, .states = states, .groups = groups_.size()});
+}
+
+void HostUpdate::learn_share() {
+  const std::optional<double> device_ms = share_->milliseconds();
+  times_ = {.device_share = lent_share_, .host_ms = host_ms_, .device_ms = device_ms.value_or(0.0)};
+  if (options_.device_share || !device_ms || host_ms_ <= 0) return;
+  wanted_share_ = balanced_share(lent_share_, host_ms_, *device_ms);
+}
+
+SharedPiece HostUpdate::shared(size_t index, const Piece& piece) const {
+  const memory::ParamGroup& group = *groups_[index].group;
+  const auto part = [&](const at::Tensor& all) { return all.slice(0, piece.range.begin, piece.range.end); };
+  return {.group = index,
+          .range = piece.range,
+          .state = {part(group.masters()), part(group.exp_avg()), part(group.exp_avg_sq())},
+          .params_N = part(group.own_params()),
+          .segments = piece.near.get()};
+}
+
+/// Who updates which piece in this step: the device its share of every stretch, in the order of the forward.
+void HostUpdate::split() {
+  if (std::exchange(is_split_, true) || !share_) return;
+  worker_->wait(last_update_);
+  learn_share();
+  std::vector<SharedPiece> pieces;
+  double due = 0.0, lent = 0.0, all = 0.0;
+  for (size_t index = groups_.size(); index-- > 0;) {
+    for (Piece& piece : groups_[index].pieces) {
+      const auto elements = static_cast<double>(piece.range.size());
+      all += elements;
+      if (!piece.near) continue;
+      due += wanted_share_ * elements;
+      piece.on_device = due > 0 && due >= elements / 2;
+      if (!piece.on_device) continue;
+      due -= elements;
+      lent += elements;
+      pieces.push_back(shared(index, piece));
+    }
+  }
+  lent_share_ = all > 0 ? lent / all : 0.0;
+  share_->assign(std::move(pieces));
+  share_->load_ahead();
+}
+
+/// Copies the gradients of the host's pieces, neighbours in one call.
+void HostUpdate::copy_gradient(Group& group) {
+  const at::Tensor source = group.group->reduced_grad();
+  int64_t begin = 0, end = 0;
+  const auto copy = [&] {
+    if (begin < end) downloads_.copy(group.grad_U.slice(0, begin, end), source.slice(0, begin, end));
+  };
+  for (const Piece& piece : group.pieces) {
+    if (piece.on_device) continue;
+    if (piece.range.begin != end) {
+      copy();
+      begin = piece.range.begin;
+    }
+    end = piece.range.end;
+  }
+  copy();
+}
+
 void HostUpdate::fetch(size_t index) {
   Group& group = groups_.at(index);
   if (group.pieces.empty()) return;
   wait_updated(index);
+  split();
   downloads_.follow_current();
-  downloads_.copy(group.grad_U, group.group->reduced_grad());
+  copy_gradient(group);
   group.fetched = downloads_.mark();
   group.is_fetched = true;
 }
@@ -168,14 +257,29 @@ const std::vector<double>& HostUpdate::block_sums(size_t index) {
   return group.sums;
 }
 
+void HostUpdate::start_share(const optim::AdamwOptions& options, const optim::GradScaling& scaling) {
+  split();
+  share_->wait_home();  // a piece of the device may be the host's now
+  std::vector<at::Tensor> grads;
+  for (const Group& group : groups_) grads.push_back(group.keeps_U);
+  const bool clips = scaling.clip_factor.defined();
+  share_->start(options, clips ? scaling.clip_factor.item<float>() : 1.0, std::move(grads));
+}
+
 void HostUpdate::start(const optim::AdamwOptions& options, const optim::GradScaling& scaling) {
   optim::AdamwOptions shared = options;
   shared.team = &team_;
   uploads_.follow_current();
   for (size_t index = groups_.size(); index-- > 0;) {
-    if (!adds_on_host(*groups_[index].group) && !groups_[index].is_fetched) fetch(index);
+    Group& group = groups_[index];
+    if (adds_on_host(*group.group)) continue;
+    if (!group.is_fetched) fetch(index);
+    if (share_ && !group.pieces.empty()) group.keeps_U = group.group->reduced_grad();
   }
   worker_->wait(last_update_);
+  is_started_ = true;
+  started_ = std::chrono::steady_clock::now();
+  if (share_) start_share(options, scaling);
   first_update_ = worker_->last() + 1;
   for (size_t index = 0; index < groups_.size(); ++index) {
     is_updated_[index] = false;
@@ -206,6 +310,10 @@ void HostUpdate::update_next(const optim::AdamwOptions& options, const optim::Gr
   } catch (const std::exception& error) {
     throw Error(detail::concat(group.group->options().name, ": ", error.what()));
   }
+  if (to_update_.empty()) {
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - started_;
+    host_ms_ = took.count();
+  }
   is_updated_[index] = true;
 }
 
@@ -219,7 +327,9 @@ void HostUpdate::update(Group& group, const optim::AdamwOptions& options, const 
   const at::NoGradGuard no_grad;
   group.published.wait_on_host();  // of the step before: masters may travel themselves
   group.fetched.wait_on_host();
-  for (const Piece& piece : group.pieces) update_piece(group, piece, options, scaling);
+  for (const Piece& piece : group.pieces) {
+    if (!piece.on_device) update_piece(group, piece, options, scaling);
+  }
   group.published = uploads_.mark();
 }
 
@@ -246,20 +356,34 @@ void HostUpdate::update_piece(Group& the, const Piece& piece, const optim::Adamw
 }
 
 void HostUpdate::end_step() {
+  if (share_ && is_split_ && !is_started_) share_->drop();
   for (Group& group : groups_) {
-    group.fetched.wait_on_current();
+    if (!is_started_ || !share_) group.fetched.wait_on_current();
     group.is_fetched = group.is_measured = false;
   }
+  is_split_ = is_started_ = false;
   for (Room& room : arrivals_) {  // all is added by now: the norm has been waited for
     worker_->wait(room.taken);
     room.keeps.reset();
   }
 }
 
-const memory::CopyMark& HostUpdate::finish(size_t index) {
+void HostUpdate::finish(size_t index, const memory::CopyStream& reader) {
   Group& group = groups_.at(index);
   wait_updated(index);
-  return group.published;
+  reader.follow(group.published);
+  if (share_) reader.follow(share_->updated(index));
+  group.fetched.wait_on_current();
+  group.keeps_U.reset();
+}
+
+void HostUpdate::settle() {
+  if (share_) share_->wait_home();
+}
+
+void HostUpdate::check() {
+  worker_->wait(0);
+  if (share_) share_->check();
 }
 
 }  // namespace apus::parallel

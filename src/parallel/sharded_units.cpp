@@ -283,6 +283,10 @@ double ShardedUnits::comm_wait_ms() const {
          waited_.milliseconds();
 }
 
+HostUpdateTimes ShardedUnits::host_update_times() const {
+  return update_->host() ? update_->host()->times() : HostUpdateTimes{};
+}
+
 int64_t ShardedUnits::trainable_elements() const {
   int64_t sum = 0;
   for (const auto& group : groups_) sum += group->layout().used_elements();

@@ -50,10 +50,11 @@ void StepUpdate::plan_host(const ShardedModelOptions& options) {
   // One rank's gradients arrive in the dtype that they add up in, sums of several in up to four bytes.
   const bool alone = ranks_.dp->size() == 1;
   const auto element = static_cast<int64_t>(c10::elementSize(alone ? options.grad_accum_dtype : at::kFloat));
-  host_ = std::make_unique<HostUpdate>(
-      std::move(groups),
-      HostUpdateOptions{
-          .device = device_, .piece_elements = options.host_piece_elements, .addend_bytes = element});
+  host_ = std::make_unique<HostUpdate>(std::move(groups),
+                                       HostUpdateOptions{.device = device_,
+                                                         .piece_elements = options.host_piece_elements,
+                                                         .addend_bytes = element,
+                                                         .device_share = options.host_device_share});
   gather_stream_ = std::make_unique<memory::CopyStream>(device_);
 }
 
@@ -304,9 +305,8 @@ void StepUpdate::start_gather(size_t index) {
 void StepUpdate::finish_to(size_t group) {
   host_->check();
   while (next_finish_ > group) {
-    const memory::CopyMark published = host_->finish(next_finish_ - 1);
+    host_->finish(next_finish_ - 1, *gather_stream_);
     --next_finish_;
-    gather_stream_->follow(published);
     gather_stream_->run([this] { start_gather(next_finish_); });
     gather_stream_->mark().wait_on_current();
   }
@@ -321,6 +321,7 @@ void StepUpdate::wait_gather(size_t group) {
 
 void StepUpdate::wait_gathers() {
   for (size_t index = plans_.size(); index-- > 0;) wait_gather(index);
+  if (host_) host_->settle();
 }
 
 }  // namespace apus::parallel

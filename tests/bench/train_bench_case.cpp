@@ -26,6 +26,14 @@ double number(const std::string& key, const std::string& text) {
   return value;
 }
 
+/// Reads a number where the word is one, so that a mistake is named at once.
+Setter number_or_auto(std::string TrainCase::*member, std::string key) {
+  return [=](TrainCase& job, const std::string& text) {
+    if (text != "auto") number(key, text);
+    job.*member = text;
+  };
+}
+
 Setter word(std::string TrainCase::*member, std::vector<std::string> known) {
   return [=](TrainCase& job, const std::string& text) {
     const bool found = known.empty() || std::find(known.begin(), known.end(), text) != known.end();
@@ -61,8 +69,9 @@ const std::map<std::string, Setter>& setters() {
       {"samples", figure(&TrainCase::samples, "samples")},
       {"row", word(&TrainCase::row, {})},
       {"policy", word(&TrainCase::policy, {"ddp", "zero1", "zero2", "zero3", "fsdp"})},
-      {"offload", word(&TrainCase::offload, {"none", "optimizer", "optimizer+gradients",
-                                             "optimizer+parameters", "all"})},
+      {"offload", word(&TrainCase::offload,
+                       {"none", "optimizer", "optimizer+gradients", "optimizer+parameters", "all"})},
+      {"offload_device_share", number_or_auto(&TrainCase::offload_device_share, "offload_device_share")},
       {"activations", word(&TrainCase::activations, {"device", "host"})},
       {"update", figure(&TrainCase::update, "update")},
       {"clip", figure(&TrainCase::clip, "clip")},
@@ -74,6 +83,7 @@ const std::map<std::string, Setter>& setters() {
       {"gemm", word(&TrainCase::gemm, {"auto", "short", "first"})},
       {"device", word(&TrainCase::device, {"cuda", "cpu"})},
       {"dtype", word(&TrainCase::dtype, {"bf16", "fp32"})},
+      {"last_rows", figure(&TrainCase::last_rows, "last_rows")},
       {"warm", figure(&TrainCase::warm, "warm")},
       {"steps", figure(&TrainCase::steps, "steps")},
       {"min_s", figure(&TrainCase::min_s, "min_s")},
@@ -172,6 +182,8 @@ models::DecoderConfig TrainCase::model_config() const {
 parallel::ShardedModelOptions TrainCase::engine_options() const {
   parallel::ShardedModelOptions options{.policy = policy_of(policy), .recompute = recompute_of(recompute)};
   options.policy.residency = residency_of(offload);
+  options.skip_unread_rows = last_rows;
+  if (offload_device_share != "auto") options.host_device_share = std::stod(offload_device_share);
   if (activations == "host") options.activations = memory::Residency::kHost;
   options.compute_dtype = options.frozen_dtype = scalar_type();
   if (head_chunk > 0 || device == "cuda") options.head_chunk_tokens = head_chunk;

@@ -45,6 +45,8 @@ struct TrainCase {
   std::string policy = "ddp";
   /// What lies on the host: none, optimizer, optimizer+gradients, optimizer+parameters or all.
   std::string offload = "none";
+  /// With the optimizer alone on the host: the device's share of the update; auto: learnt.
+  std::string offload_device_share = "auto";
   /// Where the inputs of recomputed blocks lie between forward and backward: device or host.
   std::string activations = "device";
   /// 0: steps without norm, clipping and update; SFT alone.
@@ -64,14 +66,16 @@ struct TrainCase {
   std::string device = "cuda";
   /// bf16 or fp32.
   std::string dtype = "bf16";
+  /// 0: the last block makes all rows, whether the loss reads them or not.
+  bool last_rows = true;
   /// Steps before the clock starts; then at least `steps`, and as many as last min_s.
   int64_t warm = 3;
   int64_t steps = 6;
   double min_s = 6.0;
   /// Every step trains the same rows.
   bool repeat = false;
-  /// How products' algorithms are chosen: auto, short (as auto, but one proposal is tried at the power cap) or
-  /// first (never timed). Choices begin anew with each case.
+  /// How products' algorithms are chosen: auto, short (as auto, but one proposal is tried at the power cap)
+  /// or first (never timed). Choices begin anew with each case.
   std::string gemm = "auto";
   /// Three more steps under the profiler.
   bool profile = false;

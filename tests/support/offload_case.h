@@ -71,12 +71,15 @@ struct OffloadRun {
   parallel::ShardedModelOptions options = {};
   OffloadedLayers::Trains trains = OffloadedLayers::Trains::kAllButOneLayer;
   int64_t skipped_step = -1;  ///< told to change nothing
+  /// The device's share of updates on the host is learnt; false: two fifths, or what options say.
+  bool learns_share = false;
 
   parallel::ShardedModelOptions engine_options() const {
     parallel::ShardedModelOptions result = options;
     result.policy = policy;
     result.compute_dtype = result.frozen_dtype = dtype;
     result.host_piece_elements = 700;
+    if (!learns_share && !result.host_device_share) result.host_device_share = 0.4;
     result.poison_released = true;
     result.recompute = parallel::Recompute::kBlock;
     return result;

@@ -76,6 +76,9 @@ struct APUS_API ShardedModelOptions {
   std::optional<at::Device> device;
   /// Optimizer on the host: elements that are updated at a time, before their copy back starts. Speed only.
   int64_t host_piece_elements = int64_t{8} << 20;
+  /// Optimizer on the host, gradients and parameters on the device: share of the elements that the device
+  /// updates (HostUpdateOptions::device_share); absent: what makes steps shortest. Speed only.
+  std::optional<double> host_device_share = {};
   /// Dtypes of masters and moments. kBf16: the parameters in a pass must be bf16, and are their own masters.
   memory::OptimizerStates optimizer_states = memory::OptimizerStates::kFp32;
   /// Of the random numbers that round bf16 states.

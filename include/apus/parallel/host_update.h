@@ -4,8 +4,10 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,9 @@
 #include "apus/parallel/host_worker.h"
 
 namespace apus::parallel {
+
+class DeviceShare;
+struct SharedPiece;
 
 /// A group whose masters and moments lie on the host, and what its update and norm need to know.
 struct APUS_API HostGroup {
@@ -35,6 +40,16 @@ struct APUS_API HostUpdateOptions {
   int64_t addend_bytes = 4;
   /// That share an update; 0 = at::get_num_threads().
   int64_t threads = 0;
+  /// Share of the elements that the device updates, in [0, 1]; absent: on a GPU what lets both end together,
+  /// learnt step by step; none on the CPU. Speed only.
+  std::optional<double> device_share = {};
+};
+
+/// What an update took, from its start.
+struct APUS_API HostUpdateTimes {
+  double device_share = 0.0;  ///< of the elements
+  double host_ms = 0.0;       ///< until the host's pieces were updated
+  double device_ms = 0.0;     ///< until the device's were; 0 where it had none, and on the CPU
 };
 
 /// What the engine does on the host for states that lie there: adds gradients, sums squares, updates, and
@@ -45,16 +60,26 @@ struct APUS_API HostUpdateOptions {
 /// order in which a forward reads them, but none waits for a gradient that still travels while another's is
 /// there. While one is updated, the pieces before it travel back. The first add() or fetch() of the next step
 /// waits until the group's gradient of this one has been read.
+/// Where gradients and parameters lie on the device, it updates a share of the pieces itself, evenly over all
+/// groups (DeviceShare): their states travel there and home, and neither gradients nor parameters do.
 /// Stream:      copies to the host and back run on two streams of their own. No call waits for the device
-///              but add(), for the last but one before it, and those that say so.
+///              but add(), for the last but one before it, and those that say so. The device's share has
+///              three more.
 /// Collectives: none.
 /// Memory:      pinned, allocated once: gradients on the device: U a group, in their dtype; on the host: two
 ///              buffers of the largest group for what arrives; parameters on the device in another dtype
-///              than the masters: three pieces.
-/// Determinism: bitwise: the same additions, norm blocks and updates as without offload on the CPU.
+///              than the masters: three pieces. Device: with a share there, kSlots times three states of
+///              a piece.
+/// Determinism: bitwise: the same additions, norm blocks and updates as without offload on the CPU, whoever
+///              updates a piece.
 /// Threads:     one calls. Throws what HostWorker throws once a task has failed.
 class APUS_API HostUpdate final {
  public:
+  /// Pieces that are on the device at a time.
+  static constexpr size_t kSlots = 4;
+  /// What the device gets before it is known what that takes.
+  static constexpr double kFirstDeviceShare = 0.4;
+
   HostUpdate(std::vector<HostGroup> groups, const HostUpdateOptions& options);
   /// Drops what has not begun; waits for the task that runs and for copies under way.
   ~HostUpdate();
@@ -73,25 +98,34 @@ class APUS_API HostUpdate final {
   const std::vector<double>& block_sums(size_t group);
   /// Starts the update of all groups; scalars on the CPU.
   void start(const optim::AdamwOptions& options, const optim::GradScaling& scaling);
-  /// Before gradients on the device are given up: the current stream waits until they have been copied. Lets
-  /// addends go.
+  /// Before gradients on the device are given up: the current stream waits until they have been copied. With
+  /// a share of the device's, what start() reads is kept until finish() of its group instead. Lets addends
+  /// go.
   void end_step();
-  /// Returns when a group is updated; the mark is the end of its copy back to the device.
-  const memory::CopyMark& finish(size_t group);
+  /// Returns when a group is updated on the host, and its update queued on the device. `reader` then comes
+  /// behind its parameters, and the current stream behind all that read its gradient.
+  void finish(size_t group, const memory::CopyStream& reader);
+  /// Returns when all states are on the host: after finish() of all groups, before they are read there.
+  void settle();
   /// Throws if a task has failed.
-  void check() { worker_->wait(0); }
+  void check();
+  /// Of the update before this step's; with a share of the device's alone.
+  const HostUpdateTimes& times() const { return times_; }
 
  private:
   struct Piece {
     memory::ElementRange range;  // of the group's update_range(), from its start
     optim::AdamwSegments segments;
-    std::vector<memory::ElementRange> gaps;  // between its segments: nobody writes them
+    std::vector<memory::ElementRange> gaps;           // between its segments: nobody writes them
+    std::unique_ptr<optim::AdamwSegments> near = {};  // for the device, where it may update the piece
+    bool on_device = false;                           // it does in this step
   };
   struct Group {
     memory::ParamGroup* group = nullptr;
     std::vector<Piece> pieces;
     std::vector<WeightedRun> runs;
-    at::Tensor grad_U;  // on the host
+    at::Tensor grad_U;   // on the host
+    at::Tensor keeps_U;  // the device's, until it has been read
     memory::CopyMark fetched, published;
     bool is_fetched = false, is_measured = false;
     std::vector<double> sums;
@@ -106,6 +140,13 @@ class APUS_API HostUpdate final {
 
   Group plan(HostGroup group) const;
   void allocate_rooms();
+  void build_share();
+  void split();
+  void learn_share();
+  void start_share(const optim::AdamwOptions& options, const optim::GradScaling& scaling);
+  void copy_gradient(Group& group);
+  bool may_lend(const Group& group) const;
+  SharedPiece shared(size_t group, const Piece& piece) const;
   bool rounds_to_device(const Group& group) const;
   void wait_updated(size_t group);
   void update_next(const optim::AdamwOptions& options, const optim::GradScaling& scaling);
@@ -124,6 +165,13 @@ class APUS_API HostUpdate final {
   std::array<Room, 3> departures_;
   size_t next_arrival_ = 0, next_departure_ = 0;
   memory::CopyStream downloads_, uploads_;
+  std::unique_ptr<DeviceShare> share_;  // null: the host updates all
+  double wanted_share_ = 0.0, lent_share_ = 0.0;
+  bool is_split_ = false;  // the pieces of this step between host and device
+  bool is_started_ = false;
+  std::chrono::steady_clock::time_point started_;
+  HostUpdateTimes times_;
+  double host_ms_ = 0.0;  // the worker's, while an update is under way
   optim::UpdateThreads team_;
   std::unique_ptr<HostWorker> worker_;
 };

@@ -98,6 +98,8 @@ class APUS_API ShardedUnits final {
   int64_t updates() const { return updates_; }
   /// Milliseconds that the host has waited for this engine's collectives so far.
   double comm_wait_ms() const;
+  /// What the last update but one took of states on the host that the device shares in; zeros where none do.
+  HostUpdateTimes host_update_times() const;
   /// Trainable elements, each counted once, without padding.
   int64_t trainable_elements() const;
   /// The trainable groups, in the order in which they are reduced.

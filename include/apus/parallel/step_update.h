@@ -59,7 +59,7 @@ class APUS_API StepUpdate final {
   /// Waits for the parameters of one group (by its ordinal), if they are on their way: updated, back on the
   /// device, gathered.
   void wait_gather(size_t group);
-  /// Waits for those of all groups.
+  /// Waits for those of all groups, and for states that travel home.
   void wait_gathers();
 
   /// A group's gradient of the step is complete: with states on the host its copy, or its norm, begins.

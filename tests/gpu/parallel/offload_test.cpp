@@ -76,6 +76,43 @@ TEST_F(GpuOffload, TrainsLikeItWithBfloat16States) {
   expect_same(run, {kHost, kDevice, kDevice});
 }
 
+TEST_F(GpuOffload, NoBitDependsOnWhoUpdatesAPiece) {
+  const auto alone = comm::make_fake_communicator({});
+  const DataParallel ranks = DataParallel::one_axis(*alone);
+  OffloadRun narrow = on_gpu(Zero2(), at::kBFloat16);
+  narrow.options.optimizer_states = memory::OptimizerStates::kBf16;
+  OffloadRun skips = on_gpu(Zero2(), at::kFloat);
+  skips.skipped_step = 1;
+  for (OffloadRun run : {on_gpu(Zero2(), at::kFloat), on_gpu(Zero2(), at::kBFloat16),
+                         on_gpu(Ddp(), at::kHalf), on_gpu(Zero3(), at::kBFloat16), narrow, skips}) {
+    run.policy.residency = {.optimizer = kHost};
+    run.options.host_device_share = 0.0;
+    const OffloadResult wanted = train_offloaded(run, ranks);
+    for (const double share : {0.3, 1.0}) {
+      run.options.host_device_share = share;
+      train_offloaded(run, ranks).expect_equal_to(wanted, run.policy.name + " " + std::to_string(share));
+    }
+    run.options.host_device_share.reset();
+    run.learns_share = true;
+    train_offloaded(run, ranks).expect_equal_to(wanted, run.policy.name + " learnt");
+  }
+}
+
+TEST_F(GpuOffload, TheDevicesShareIsLearnt) {
+  const auto alone = comm::make_fake_communicator({});
+  OffloadRun run = with(on_gpu(Zero2(), at::kBFloat16), {.optimizer = kHost});
+  run.learns_share = true;
+  const OffloadedLayers layers;
+  ShardedUnits engine(layers.units(), DataParallel::one_axis(*alone), run.engine_options());
+  OffloadResult result;
+  for (int64_t step = 0; step < 4; ++step) take_step(layers, engine, run, step, result);
+  const HostUpdateTimes times = engine.host_update_times();
+  EXPECT_GT(times.host_ms, 0.0);
+  EXPECT_GT(times.device_ms, 0.0);
+  EXPECT_GT(times.device_share, 0.0);
+  EXPECT_LT(times.device_share, 1.0);
+}
+
 TEST_F(GpuOffload, KeepsABaseOnTheHostUnderAdapters) {
   OffloadRun run = on_gpu(Zero3(), at::kBFloat16);
   run.trains = OffloadedLayers::Trains::kBiasesAlone;

@@ -78,9 +78,10 @@ std::unique_ptr<ParamGroup> updated_at_once(Case the) {
   return group;
 }
 
-std::unique_ptr<ParamGroup> updated_on_host(const Case& the, int64_t piece) {
+std::unique_ptr<ParamGroup> updated_on_host(const Case& the, int64_t piece, double share) {
   auto group = make_group(the);
-  HostUpdate host({{group.get(), segments_of(*group), {}}}, {.piece_elements = piece, .threads = 2});
+  HostUpdate host({{group.get(), segments_of(*group), {}}},
+                  {.piece_elements = piece, .threads = 2, .device_share = share});
   const bool adds = the.residency.gradients == Residency::kHost;
   for (int64_t step = 1; step <= 2; ++step) {
     for (uint64_t micro = 0; micro < 2; ++micro) {
@@ -93,18 +94,19 @@ std::unique_ptr<ParamGroup> updated_on_host(const Case& the, int64_t piece) {
     host.end_step();
     if (!adds) group->reset_grads();
   }
-  host.finish(0);
+  host.finish(0, memory::CopyStream(at::kCPU));
+  host.settle();
   return group;
 }
 
 void expect_same_bits(const Case& the) {
   const auto wanted = updated_at_once(the);
-  for (const int64_t piece : {1000, 1 << 20}) {
-    const auto found = updated_on_host(the, piece);
-    EXPECT_TRUE(found->masters().equal(wanted->masters())) << piece;
-    EXPECT_TRUE(found->exp_avg().equal(wanted->exp_avg())) << piece;
-    EXPECT_TRUE(found->exp_avg_sq().equal(wanted->exp_avg_sq())) << piece;
-    EXPECT_TRUE(found->own_params().equal(wanted->own_params())) << piece;
+  for (const auto& [piece, share] : {std::pair{1000, 0.0}, {1 << 20, 0.0}, {300, 0.4}, {1000, 1.0}}) {
+    const auto found = updated_on_host(the, piece, share);
+    EXPECT_TRUE(found->masters().equal(wanted->masters())) << piece << " " << share;
+    EXPECT_TRUE(found->exp_avg().equal(wanted->exp_avg())) << piece << " " << share;
+    EXPECT_TRUE(found->exp_avg_sq().equal(wanted->exp_avg_sq())) << piece << " " << share;
+    EXPECT_TRUE(found->own_params().equal(wanted->own_params())) << piece << " " << share;
   }
 }
 
@@ -115,6 +117,7 @@ TEST(HostUpdate, HasTheBitsOfAnUpdateAtOnceWhereverStatesLie) {
       const memory::StateResidency residency{kHost, gradients, parameters};
       expect_same_bits({.residency = residency});
       expect_same_bits({.residency = residency, .compute = at::kBFloat16});
+      expect_same_bits({.residency = residency, .compute = at::kHalf});
       expect_same_bits({.residency = residency,
                         .compute = at::kBFloat16,
                         .states = memory::OptimizerStates::kBf16,
@@ -159,7 +162,7 @@ TEST_F(HostSums, AFailureNamesTheGroup) {
   host_.add(0, at::full({group_->layout().padded_elements()}, 2.0f), memory::SumStart::kOverwrite);
   host_.start({.lr = std::nan("")}, {});
   try {
-    host_.finish(0);
+    host_.finish(0, memory::CopyStream(at::kCPU));
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     const std::string text = error.what();
@@ -170,14 +173,54 @@ TEST_F(HostSums, AFailureNamesTheGroup) {
   EXPECT_THROW(host_.fetch(0), Error);
 }
 
-TEST(HostUpdate, PiecesHaveAtLeastOneElement) {
+TEST(HostUpdate, PiecesHaveAtLeastOneElementAndSharesLieBetweenNoneAndAll) {
   EXPECT_THROW(HostUpdate({}, {.piece_elements = 0}), ConfigError);
+  EXPECT_THROW(HostUpdate({}, {.device_share = -0.1}), ConfigError);
+  EXPECT_THROW(HostUpdate({}, {.device_share = 1.5}), ConfigError);
+}
+
+TEST(HostUpdate, TheDeviceUpdatesAsManyPiecesAsItsShareSays) {
+  const auto group = make_group({});
+  HostUpdate host({{group.get(), segments_of(*group), {}}}, {.piece_elements = 128, .device_share = 0.25});
+  for (int64_t step = 1; step <= 2; ++step) {
+    reduce(*group, gradient(*group, 3));
+    host.fetch(0);
+    host.start({.lr = 1e-2, .step = step}, scaling());
+    host.end_step();
+    host.finish(0, memory::CopyStream(at::kCPU));
+    group->reset_grads();
+  }
+  reduce(*group, gradient(*group, 3));
+  host.fetch(0);
+  EXPECT_NEAR(host.times().device_share, 0.25, 0.05);
+  EXPECT_GT(host.times().host_ms, 0.0);
+}
+
+TEST(HostUpdate, AStepThatIsSkippedLeavesTheDevicesPiecesAlone) {
+  const auto group = make_group({}), untouched = make_group({});
+  HostUpdate host({{group.get(), segments_of(*group), {}}}, {.piece_elements = 300, .device_share = 0.5});
+  reduce(*group, gradient(*group, 3));
+  host.fetch(0);
+  host.end_step();
+  group->reset_grads();
+  host.settle();
+  EXPECT_TRUE(group->masters().equal(untouched->masters()));
+  EXPECT_TRUE(group->exp_avg().equal(untouched->exp_avg()));
+}
+
+TEST(HostUpdate, WithoutASharePiecesAreTheHostsOnTheCpu) {
+  const auto group = make_group({});
+  HostUpdate host({{group.get(), segments_of(*group), {}}}, {});
+  reduce(*group, gradient(*group, 3));
+  host.start({.lr = 1e-2}, scaling());
+  host.finish(0, memory::CopyStream(at::kCPU));
+  EXPECT_EQ(host.times().device_share, 0.0);
 }
 
 TEST(HostUpdate, MayGoAwayWithAnUpdateUnderWay) {
   const auto group = make_group({});
   reduce(*group, gradient(*group, 3));
-  HostUpdate host({{group.get(), segments_of(*group), {}}}, {.piece_elements = 16});
+  HostUpdate host({{group.get(), segments_of(*group), {}}}, {.piece_elements = 16, .device_share = 0.5});
   host.start({.lr = 1e-2}, {});
 }
 
