@@ -87,7 +87,7 @@ void DeviceShare::assign(std::vector<SharedPiece> pieces) {
 }
 
 void DeviceShare::load_ahead() {
-  feeder_->submit("loading states to the device", [this] { load_free_slots(); });
+  feeder_->submit("queueing states for the device", [this] { load_free_slots(); });
 }
 
 void DeviceShare::start(const optim::AdamwOptions& options, double clip_factor,
@@ -106,8 +106,8 @@ void DeviceShare::start(const optim::AdamwOptions& options, double clip_factor,
   std::ranges::fill(marks_, memory::CopyMark());
   std::ranges::fill(tickets_, 0);
   for (const size_t group : groups_of(pieces_)) {
-    tickets_[group] = feeder_->submit("updating parameters on the device",
-                                      [this, group, own] { update_group(group, own); });
+    tickets_[group] =
+        feeder_->submit("queueing updates of the device", [this, group, own] { update_group(group, own); });
   }
 }
 

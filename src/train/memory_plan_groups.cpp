@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apus/memory/flat_layout.h"
+#include "apus/parallel/host_update.h"
 #include "train/memory_plan_fused.h"
 #include "train/memory_plan_projection.h"
 
@@ -173,6 +174,15 @@ PlacedModel place_reference(const PlanInput& input, int ranks) {
     for (ParameterShape& parameter : unit.parameters) parameter.trainable = false;
   }
   return place_model(frozen, ranks);
+}
+
+bool shares_update(const GroupSize& group, const PlanInput& input) {
+  const parallel::ShardedModelOptions& engine = input.engine;
+  const memory::StateResidency& where = engine.policy.residency;
+  const double first = input.device == PlanDevice::kCard ? parallel::HostUpdate::kFirstDeviceShare : 0.0;
+  return engine.host_device_share.value_or(first) > 0 && where.optimizer == memory::Residency::kHost &&
+         where.gradients == memory::Residency::kDevice &&
+         (!group.sharded || where.parameters == memory::Residency::kDevice);
 }
 
 }  // namespace apus::train

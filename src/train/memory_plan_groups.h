@@ -46,4 +46,7 @@ PlacedModel place_model(const PlanInput& input, int ranks);
 /// The same of a frozen copy that serves as reference.
 PlacedModel place_reference(const PlanInput& input, int ranks);
 
+/// The device updates a share of the group's states though they lie on the host: parallel::HostUpdate.
+bool shares_update(const GroupSize& group, const PlanInput& input);
+
 }  // namespace apus::train

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "apus/memory/param_group.h"
+#include "apus/parallel/host_update.h"
 #include "train/memory_plan_walk.h"
 
 namespace apus::train {
@@ -111,12 +112,13 @@ void PlanWalk::load() {
 }
 
 /// What parallel::HostUpdate keeps beside the states: gradients that come from the device, or room for two
-/// that are on their way to be added; three pieces that go back rounded.
+/// that are on their way to be added; three pieces that go back rounded. On the device: slots for the pieces
+/// that it updates itself.
 void PlanWalk::hold_host_rooms() {
   const parallel::ShardedModelOptions& engine = input_.engine;
   const bool adds = engine.policy.residency.gradients == Residency::kHost;
   const int64_t addend = input_.world == 1 ? gradients_.grad_size() : 4;
-  int64_t gradients = 0, arriving = 0, leaving = 0;
+  int64_t gradients = 0, arriving = 0, leaving = 0, lent = 0;
   for (const GroupSize& group : placed_.groups) {
     const int64_t updated = engine.policy.opt_shard ? group.elements / ranks_ : group.elements;
     if (adds) {
@@ -127,9 +129,12 @@ void PlanWalk::hold_host_rooms() {
     const bool near = parameter_residency(group, engine) == Residency::kDevice;
     if (near && rounds(group, engine))
       leaving = std::max(leaving, std::min(engine.host_piece_elements, updated) * group.size);
+    if (shares_update(group, input_))
+      lent = std::max(lent, std::min(engine.host_piece_elements, updated) * 3 * state_size(engine));
   }
   host_.hold(PlanTerm::kGradients, gradients + 2 * arriving);
   host_.hold(PlanTerm::kTrainable, 3 * leaving);
+  ledger_.hold(PlanTerm::kOptimizer, static_cast<int64_t>(parallel::HostUpdate::kSlots) * lent);
 }
 
 /// From the reduced gradients to the next step's parameters.

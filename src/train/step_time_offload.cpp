@@ -50,6 +50,17 @@ BusBytes bus_bytes(const PlanInput& input, const PlacedModel& placed, int ranks)
   return bytes;
 }
 
+/// Master and moments of what the device may update itself, one way.
+double shared_bytes(const PlanInput& input, const PlacedModel& placed, int ranks) {
+  const bool narrow = input.engine.optimizer_states == memory::OptimizerStates::kBf16;
+  double bytes = 0.0;
+  for (const GroupSize& group : placed.groups) {
+    if (shares_update(group, input))
+      bytes += static_cast<double>(group.elements) / ranks * (narrow ? 6.0 : 12.0);
+  }
+  return bytes;
+}
+
 /// Read: gradient, master, moments; written: these three, and the parameter.
 double update_bytes(const PlanInput& input, const PlacedModel& placed, int ranks) {
   const bool narrow = input.engine.optimizer_states == memory::OptimizerStates::kBf16;
@@ -67,12 +78,22 @@ double update_bytes(const PlanInput& input, const PlacedModel& placed, int ranks
 OffloadTime offload_time(const PlanInput& input, const Card& card, const Cluster& cluster, double compute) {
   const int ranks = input.world / input.engine.policy.replicate;
   const PlacedModel placed = place_model(input, ranks);
-  const BusBytes bytes = bus_bytes(input, placed, ranks);
+  BusBytes bytes = bus_bytes(input, placed, ranks);
   OffloadTime time;
   if (input.engine.policy.residency.optimizer == Residency::kHost) {
     const int sharing = std::min(input.world, cluster.cards_per_host);
     time.update = update_bytes(input, placed, input.engine.policy.opt_shard ? ranks : 1) /
                   (cluster.host_memory_bandwidth * kMemoryShare / sharing);
+  }
+  // What the device updates travels both ways at once, and nothing else of it. Processors and bus end
+  // together.
+  const double shared = shared_bytes(input, placed, input.engine.policy.opt_shard ? ranks : 1);
+  if (shared > 0) {
+    const double bus = bytes.ending / card.host_bandwidth, alone = shared / card.host_bandwidth;
+    const double longer = std::max(0.0, time.update - bus), balance = longer / (longer + alone);
+    const double share = input.engine.host_device_share.value_or(balance);
+    time.update *= 1 - share;
+    bytes.ending += share * (shared - bytes.ending);
   }
   time.copies = (bytes.passing + bytes.ending) / card.host_bandwidth;
   // A block's gradient, its update and its parameters' way back overlap each other's neighbours'.

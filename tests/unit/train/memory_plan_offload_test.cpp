@@ -56,8 +56,19 @@ TEST(OffloadPlan, AnOptimizerOnTheHostTakesItsStatesAndTheGradientsThatItReads) 
   EXPECT_EQ(with.host[PlanTerm::kOptimizer], without.phases.back().peak[PlanTerm::kOptimizer]);
   EXPECT_NEAR(static_cast<double>(with.host[PlanTerm::kOptimizer]), 12 * own, 0.01 * 12 * own);
   EXPECT_NEAR(static_cast<double>(with.host[PlanTerm::kGradients]), 4 * own, 0.01 * 4 * own);
-  EXPECT_EQ(in_update(with, PlanTerm::kOptimizer), 0);
   EXPECT_GT(in_update(with, PlanTerm::kGradients), 0) << "they add up on the device";
+}
+
+TEST(OffloadPlan, TheDeviceKeepsSlotsForThePiecesThatItUpdates) {
+  PlanInput job = full_7b(parallel::Zero2(), kOptimizer, 4);
+  const int64_t piece = job.engine.host_piece_elements;
+  EXPECT_EQ(in_update(plan_memory(job), PlanTerm::kOptimizer), 4 * 12 * piece);
+  job.engine.optimizer_states = memory::OptimizerStates::kBf16;
+  EXPECT_EQ(in_update(plan_memory(job), PlanTerm::kOptimizer), 4 * 6 * piece);
+  job.engine.host_device_share = 0.0;
+  EXPECT_EQ(in_update(plan_memory(job), PlanTerm::kOptimizer), 0);
+  EXPECT_EQ(in_update(plan_memory(full_7b(parallel::Zero3(), kAll)), PlanTerm::kOptimizer), 0)
+      << "neither gradients nor parameters are there";
 }
 
 TEST(OffloadPlan, EveryResidencyMovesItsOwnTermAndNoOther) {
@@ -139,6 +150,18 @@ TEST(OffloadTime, AnUpdateOnTheHostHidesBehindTheNextForwardAtMost) {
   const double few = time(kOptimizer, 4).total() / time({}, 4).total();
   const double many = time(kOptimizer, 64).total() / time({}, 64).total();
   EXPECT_LT(many, few) << "more micro-batches a step, the same update";
+}
+
+TEST(OffloadTime, HostAndDeviceEndTheUpdateTogether) {
+  const auto flops =
+      apus::testing::builtin_models().find("qwen2").token_flops(apus::testing::qwen_7b(), 4096);
+  PlanInput job = full_7b(parallel::Zero2(), kOptimizer);
+  const auto exposed = [&](std::optional<double> share) {
+    job.engine.host_device_share = share;
+    return estimate_step(job, flops, find_card("H200"), {.host_memory_bandwidth = 190e9}).offload.exposed;
+  };
+  EXPECT_LT(exposed({}), 0.8 * exposed(0.0));
+  EXPECT_LT(exposed({}), exposed(0.95));
 }
 
 /// A folder with the config of a 7B model and nothing else.
