@@ -25,7 +25,11 @@ log=$(mktemp -d)
 mkdir -p "$out" "$work"
 trap 'for file in "$log"/*; do [ -f "$file" ] && { echo "##### $* $file"; cat "$file"; } >>"$out/round.log"; done' EXIT
 failed=0
-fail() { failed=1; echo "FAILED: $*"; }
+fail() {
+  failed=1
+  echo "FAILED: $*"
+  cat "$log"/*.err 2>/dev/null | grep -v Warning | tail -2 | cut -c1-300
+}
 
 dry=
 if [ "${1:-}" = dry ]; then
@@ -129,13 +133,13 @@ one() {
   timeout 60 "$bin/apus_bench_train" kind=full size=0.5b layers=4 B=2 S=512 steps=100 policy=zero3 ranks=1 warm=2 min_s=0 samples=20 \
     gather=1 out="$out/soak.jsonl" >"$log/soak.log" 2>&1 || { fail soak; tail -3 "$log/soak.log" | cut -c1-600; }
   row one-full kind=full size=0.5b layers=4 policy=zero2 B=2 S=1024 recompute=block min_s=1
-  peers
-  timeout 90 $python "$here/peers_fsdp.py" size=0.5b B=2 S=1024 ranks=1 attn=cudnn warm=2 steps=3 peers="$peers" \
-    out="$out/fsdp_peer.jsonl" >"$log/fsdp_peer.log" 2>&1 || { fail peer; tail -3 "$log/fsdp_peer.log" | cut -c1-600; }
   common="S=1024 accumulation=4"
   $python "$here/seed_job.py" model "$work/model" size=0.5b 2>>"$log/seed.err" || fail model
   $python "$here/seed_job.py" data "$work/data.jsonl" "$work/model" S=1024 rows=200 2>>"$log/seed.err" || fail data
   seed_run run policy=zero2 ranks=1 steps=6 cap_gib="${CAP_GIB:-38}"
+  peers
+  timeout 90 $python "$here/peers_fsdp.py" size=0.5b B=2 S=1024 ranks=1 attn=cudnn warm=2 steps=3 peers="$peers" \
+    out="$out/fsdp_peer.jsonl" >"$log/fsdp_peer.log" 2>&1 || { fail peer; tail -3 "$log/fsdp_peer.log" | cut -c1-600; }
 }
 
 gpu_tests() {
