@@ -99,8 +99,11 @@ TEST_P(Shared, AFailureComesOutOfTheNextCall) {
   DeviceShare share({at::kCPU, kPiece, GetParam(), 3});
   const at::Tensor grad = at::zeros({kElements});
   share.assign(pieces(states(GetParam()), at::zeros({kElements}, at::kBFloat16)));
-  share.start({.lr = std::nan("")}, 1.0, {grad, grad, {}});
-  EXPECT_THROW(share.updated(0), Error);
+  const auto update = [&] {
+    share.start({.lr = std::nan("")}, 1.0, {grad, grad, {}});
+    share.updated(0);
+  };
+  EXPECT_THROW(update(), Error);
   EXPECT_THROW(share.check(), Error);
 }
 
