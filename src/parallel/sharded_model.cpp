@@ -74,7 +74,7 @@ bool ShardedModel::skips_rows(int64_t read, int64_t all) const {
 
 /// All rows behind the last block; with `read`, these alone.
 at::Tensor ShardedModel::run_pass(const at::Tensor& tokens_T, const nn::ReadRows* read,
-                                    nn::PassContext& context) {
+                                  nn::PassContext& context) {
   model_.prepare(context);
   context.gradients = sink_of_pass();
   at::Tensor hidden_TD = units_.run(

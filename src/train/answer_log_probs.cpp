@@ -8,7 +8,6 @@
 #include "apus/memory/staged_copy.h"
 #include "apus/nn/dropout_rows.h"
 #include "apus/ops/segment_sum.h"
-#include "apus/ops/select_rows.h"
 #include "train/on_device.h"
 
 namespace apus::train {
@@ -29,8 +28,7 @@ AnswerLogProbs answer_log_probs(parallel::ShardedModel& model, const data::Batch
         *batch.layout, {.seed = *pass.dropout_seed, .epoch = batch.epoch, .places = batch.places});
   }
   const data::Batch placed = on_device(model, batch);
-  const at::Tensor hidden_TD = model.forward(placed.tokens_T, context);
-  const at::Tensor hidden_MD = ops::select_rows(hidden_TD, placed.target_rows_M);
+  const at::Tensor hidden_MD = model.forward_read(placed.tokens_T, read_rows(placed, context), context);
   const at::Tensor log_probs_M = model.token_log_probs(hidden_MD, placed.targets_M, context);
   const at::Tensor plain = sums_of(placed, log_probs_M);
   if (!pass.token_weights_M.defined()) return {plain, plain};

@@ -71,7 +71,8 @@ class FusedTape {
         light_(recompute == Recompute::kPartial),
         norms_heads_(has_norm(block)),
         s_(size_of(pass.dtype)),
-        t_(pass.batch.tokens) {
+        t_(pass.batch.tokens),
+        m_(rows_behind(pass)) {
     const bool normed1 = pass.input_needs_grad || projection(block, "input_layernorm").trains;
     attends_ = normed1 || qkv().trains();
     gates_ = attends_ || output().trains() || projection(block, "post_attention_layernorm").trains ||
@@ -82,7 +83,7 @@ class FusedTape {
 
   BlockCost cost() const {
     BlockCost result{.kept = kept(), .plain = kGemmWorkspace + plain()};
-    const int64_t made_again = light_ ? normed(qkv()) + normed(gate_up()) + normed(down()) : 0;
+    const int64_t made_again = light_ ? normed(qkv(), t_) + normed(gate_up(), m_) + normed(down(), m_) : 0;
     result.recording = kGemmWorkspace + result.kept + made_again + rows(pass_.hidden_size);
     result.backward = {{kGemmWorkspace + mlp_moment(), 0}, {kGemmWorkspace + attention_moment(), 0}};
     return result;
@@ -102,6 +103,8 @@ class FusedTape {
 
   /// T rows of so many elements.
   int64_t rows(int64_t columns) const { return t_ * columns * s_; }
+  /// The same of the rows behind attention.
+  int64_t behind(int64_t columns) const { return m_ * columns * s_; }
   int64_t room(const JointShape& joint) const {
     return pass_.has_homes && joint.has_home() ? joint.inner() : 0;
   }
@@ -112,8 +115,8 @@ class FusedTape {
     return room(joint) > 0 ? room(joint) : ranks;
   }
   /// A joint's input with its inner rows, where it is kept.
-  int64_t normed(const JointShape& joint) const {
-    return joint.keeps_input() ? rows(joint.in() + inner(joint)) : 0;
+  int64_t normed(const JointShape& joint, int64_t rows) const {
+    return joint.keeps_input() ? rows * (joint.in() + inner(joint)) * s_ : 0;
   }
 
   /// Of q, k and v as attention reads them.
@@ -121,39 +124,45 @@ class FusedTape {
   int64_t stats() const { return 4 * t_ * heads_; }
   int64_t scales() const { return 4 * t_; }
 
-  int64_t norm1() const { return scales() + (light_ ? 0 : normed(qkv())); }
+  int64_t norm1() const { return scales() + (light_ ? 0 : normed(qkv(), t_)); }
   int64_t attention() const {
     const int64_t heads = norms_heads_ ? turned() + 2 * stats() : 0;  // q and k before their norms
     const int64_t read = attends_ ? turned() + stats() + heads : 0;
-    return read + (attends_ || output().keeps_input() ? rows(query_ + inner(output())) : 0);
+    if (!pass_.reads_few)
+      return read + (attends_ || output().keeps_input() ? rows(query_ + inner(output())) : 0);
+    return read + (attends_ ? rows(query_) : 0) + normed(output(), m_);
   }
   /// The sum that the second norm reads, and what it makes of it.
   int64_t norm2() const {
-    return (gates_ ? rows(pass_.hidden_size) : 0) + scales() + (light_ ? 0 : normed(gate_up()));
+    return (gates_ ? behind(pass_.hidden_size) : 0) + 4 * m_ + (light_ ? 0 : normed(gate_up(), m_));
   }
-  int64_t mlp() const { return (gates_ ? rows(gate_up().out()) : 0) + (light_ ? 0 : normed(down())); }
+  int64_t mlp() const { return (gates_ ? behind(gate_up().out()) : 0) + (light_ ? 0 : normed(down(), m_)); }
   int64_t kept() const { return norm1() + attention() + norm2() + mlp(); }
 
   /// Layers hold what their norms made until they return.
   int64_t plain() const {
     const int64_t d = pass_.hidden_size;
     const int64_t first = rows(d + room(qkv()));
-    const int64_t attending = first + std::max(2 * turned(), turned() + rows(query_ + room(output()) + d));
-    const int64_t second = first + rows(2 * d + room(gate_up()));
-    return std::max(attending, second + rows(gate_up().out() + ffn_ + room(down()) + d));
+    const int64_t attended = pass_.reads_few ? rows(query_) + behind(query_ + room(output()) + 2 * d)
+                                             : rows(query_ + room(output()) + d);
+    const int64_t attending = first + std::max(2 * turned(), turned() + attended);
+    const int64_t second = first + behind(2 * d + room(gate_up()));
+    return std::max(attending, second + behind(gate_up().out() + ffn_ + room(down()) + d));
   }
 
   /// SwiGLU's backward: gate and up, the gradient of their product, and theirs.
   int64_t mlp_moment() const {
     const int64_t below = norm1() + attention() + norm2();
     if (!gates_) return downs_ ? below + mlp() : 0;
-    return below + rows(2 * gate_up().out() + ffn_ + room(gate_up()) + room(down()));
+    return below + behind(2 * gate_up().out() + ffn_ + room(gate_up()) + room(down()));
   }
 
   /// Gradients of attention's output and of q, k and v, and cuDNN's workspace.
   int64_t attention_moment() const {
     if (!attends_) return 0;
-    return norm1() + attention() + rows(query_ + room(output())) + turned() + workspace();
+    const int64_t gradients =
+        pass_.reads_few ? rows(query_) + behind(pass_.hidden_size) : rows(query_ + room(output()));
+    return norm1() + attention() + gradients + turned() + workspace();
   }
 
   /// As ops::attention asks for it; in fp32 each sequence has its scores instead.
@@ -167,7 +176,7 @@ class FusedTape {
                                           .slots = std::max(kAttentionSlots, pass_.batch.sequences),
                                           .max_length = longest,
                                           .rows = t_,
-                                          .out_stride = query_ + room(output())};
+                                          .out_stride = query_ + (pass_.reads_few ? 0 : room(output()))};
     const ops::cuda::PlanShape plan =
         pass_.deterministic ? ops::cuda::deterministic_backward_plan(sizes) : ops::cuda::backward_plan(sizes);
     const int64_t scores = pass_.deterministic ? ops::cuda::score_bytes(plan) : 0;
@@ -177,7 +186,7 @@ class FusedTape {
   PassSizes pass_;
   std::vector<JointShape> joints_;
   bool light_, norms_heads_;
-  int64_t s_, t_;
+  int64_t s_, t_, m_;
   int64_t query_ = joints_[1].in(), key_ = joints_[0].parts[1].out, ffn_ = joints_[3].in();
   int64_t heads_ = 1;
   bool attends_ = false, gates_ = false, downs_ = false;
@@ -213,10 +222,11 @@ HeadCost fused_head_cost(const UnitShape& head, const PassSizes& pass, int64_t v
   HeadCost cost;
   cost.trains = trains_weight || trains_norm;
   // The selected rows, the norm's scales, rows of the gradient; the normed rows where dW is made later.
-  cost.kept = hidden + 12 * m + (input_grad ? hidden : 0);
+  const int64_t copied = pass.reads_few ? 0 : hidden;
+  cost.kept = copied + 12 * m + (input_grad ? hidden : 0);
   const bool weight_later = trains_weight && !pass.scale_known;
   if (weight_later) cost.kept += hidden;
-  cost.plain = 2 * hidden + logits + 8 * m;
+  cost.plain = copied + hidden + logits + 8 * m;
   cost.recording = cost.kept + (weight_later ? 0 : hidden) + logits;
   cost.backward = cost.kept + (input_grad ? hidden : 0) + (weight_later ? logits : 0);
   return cost;

@@ -50,7 +50,8 @@ class DecoderTape {
         trains_norm2_(trains_norm(block, "post_attention_layernorm")),
         trains_head_norm_(trains_norm(block, "q_norm")),
         s_(size_of(pass.dtype)),
-        t_(pass.batch.tokens) {
+        t_(pass.batch.tokens),
+        m_(rows_behind(pass)) {
     const bool normed1 = pass.input_needs_grad || trains_norm1_;
     attends_ = normed1 || q_.trains || k_.trains || v_.trains;
     sums_ = attends_ || o_.trains || pass.input_needs_grad;
@@ -79,10 +80,11 @@ class DecoderTape {
   int64_t gradient_size() const {
     return std::max(s_, size_of(pass_.adapter_dtype));  // equal but for adapters beside another dtype
   }
-  int64_t hidden() const { return t_ * pass_.hidden_size * s_; }  // [T, D]
-  int64_t wide() const { return t_ * gate_.out * s_; }            // [T, F]
-  int64_t query() const { return t_ * q_.out * s_; }              // [T, N H]
-  int64_t key() const { return t_ * k_.out * s_; }                // [T, K H]
+  int64_t hidden() const { return t_ * pass_.hidden_size * s_; }         // [T, D]
+  int64_t hidden_behind() const { return m_ * pass_.hidden_size * s_; }  // [M, D]
+  int64_t wide() const { return m_ * gate_.out * s_; }                   // [M, F]
+  int64_t query() const { return t_ * q_.out * s_; }                     // [T, N H]
+  int64_t key() const { return t_ * k_.out * s_; }                       // [T, K H]
   bool spreads() const { return q_.out != k_.out; }
   /// The fp32 copy that a norm makes of `elements` in another dtype.
   int64_t widened(int64_t elements) const { return s_ < 4 ? 4 * elements : 0; }
@@ -101,8 +103,9 @@ class DecoderTape {
 
   int64_t attention() const {
     const bool joins = pass_.batch.packed && pass_.batch.sequences > 1;
-    const int64_t joined = joins && o_.keeps_input() ? query() : 0;
-    if (!attends_) return o_.keeps_input() ? query() : 0;
+    const int64_t read = pass_.reads_few ? m_ * q_.out * s_ : query();  // what o_proj reads
+    const int64_t joined = (joins || pass_.reads_few) && o_.keeps_input() ? read : 0;
+    if (!attends_) return o_.keeps_input() ? read : 0;
     int64_t bytes =
         query() + (spreads() ? 2 * query() : 2 * key());  // rotated q; k and v as attention reads them
     bytes += query() + 4 * t_ * heads_ + joined;          // output, log-sum-exp
@@ -114,11 +117,11 @@ class DecoderTape {
   }
 
   int64_t norm2() const {
-    if (!normed2_) return gate_.keeps_input() || up_.keeps_input() ? hidden() : 0;
-    if (light_) return hidden();
-    const int64_t sum = s_ == 4 ? hidden() : 0;  // in another dtype the fp32 copy stands for it
-    return sum + norm_tape(t_ * pass_.hidden_size, t_, trains_norm2_) +
-           (gate_.keeps_input() || up_.keeps_input() ? hidden() : 0);
+    if (!normed2_) return gate_.keeps_input() || up_.keeps_input() ? hidden_behind() : 0;
+    if (light_) return hidden_behind();
+    const int64_t sum = s_ == 4 ? hidden_behind() : 0;  // in another dtype the fp32 copy stands for it
+    return sum + norm_tape(m_ * pass_.hidden_size, m_, trains_norm2_) +
+           (gate_.keeps_input() || up_.keeps_input() ? hidden_behind() : 0);
   }
 
   int64_t mlp() const {
@@ -127,14 +130,16 @@ class DecoderTape {
     return 3 * wide() + (down_.keeps_input() ? wide() : 0);  // gate, silu(gate), up; their product
   }
 
-  /// [T, r] of each adapter, and its input where it computes in another dtype.
+  /// [T, r] (behind attention [M, r]) of each adapter, and its input where it computes in another dtype.
   int64_t adapters() const {
     int64_t bytes = 0;
     const bool converts = pass_.adapter_dtype != pass_.dtype;
-    for (const ProjectionShape* shape : {&q_, &k_, &v_, &o_, &gate_, &up_, &down_}) {
-      if (shape->rank == 0) continue;
-      bytes += t_ * (shape->rank + (converts ? shape->in : 0)) * size_of(pass_.adapter_dtype);
-    }
+    const auto add = [&](const ProjectionShape& shape, int64_t rows) {
+      if (shape.rank == 0) return;
+      bytes += rows * (shape.rank + (converts ? shape.in : 0)) * size_of(pass_.adapter_dtype);
+    };
+    for (const ProjectionShape* shape : {&q_, &k_, &v_}) add(*shape, t_);
+    for (const ProjectionShape* shape : {&o_, &gate_, &up_, &down_}) add(*shape, m_);
     return bytes;
   }
 
@@ -142,7 +147,7 @@ class DecoderTape {
     const int64_t norms = s_ == 4 ? 2 * hidden() : 2 * widened(t_ * pass_.hidden_size);
     const int64_t rotating = 5 * query() + 2 * key();
     const int64_t attending = 3 * query() + 3 * key() + (spreads() ? 2 * query() : 0);
-    return std::max({norms, hidden() + std::max(rotating, attending), 3 * hidden() + 4 * wide()});
+    return std::max({norms, hidden() + std::max(rotating, attending), 3 * hidden_behind() + 4 * wide()});
   }
 
   /// At the product of gate and up, whose gradients are two more of [T, F] beside that of the product.
@@ -169,7 +174,7 @@ class DecoderTape {
   bool light_;
   ProjectionShape q_, k_, v_, o_, gate_, up_, down_;
   bool norms_heads_, trains_norm1_, trains_norm2_, trains_head_norm_;
-  int64_t s_, t_;
+  int64_t s_, t_, m_;
   int64_t heads_ = 1;
   bool normed1_ = false, attends_ = false, sums_ = false, normed2_ = false, gates_ = false;
 };
@@ -215,12 +220,13 @@ HeadCost head_cost(const UnitShape& head, const PassSizes& pass, int64_t vocab_s
   HeadCost cost;
   cost.trains = trains_weight || trains_norm;
   cost.gradients = trainable_elements(head) * s;
+  const int64_t copied = pass.reads_few ? 0 : hidden;
   cost.kept =
-      hidden + 8 * m + (trains_weight ? 4 * m : 0);  // the rows; log-probabilities, and targets' places
+      copied + 8 * m + (trains_weight ? 4 * m : 0);  // the rows; log-probabilities, and targets' places
   if (input_grad) cost.kept += norm_copy + 4 * m + (trains_norm ? hidden : 0) + hidden;
   if (trains_weight) cost.kept += hidden;
   const int64_t logits = 8 * rows * vocab_size;  // one chunk in fp32, and once more inside log-sum-exp
-  cost.plain = 2 * hidden + logits + 8 * m;
+  cost.plain = copied + hidden + logits + 8 * m;
   cost.recording = cost.kept + (trains_weight ? 0 : hidden) + logits;
   const int64_t scaled = input_grad ? hidden : 0;
   if (trains_weight) {

@@ -14,7 +14,7 @@ namespace apus::train {
 struct BatchSizes {
   int64_t sequences = 0;
   int64_t tokens = 0;   ///< T: rows, padding included
-  int64_t targets = 0;  ///< M: supervised ones
+  int64_t targets = 0;  ///< M: supervised ones, whose hidden rows the head reads
   int64_t longest = 0;  ///< of the sequences
   bool packed = false;
 };
@@ -27,11 +27,18 @@ struct PassSizes {
   int64_t hidden_size = 0;
   int64_t attention_heads = 0;
   bool input_needs_grad = false;
+  /// Behind the last block's attention, and in its output, are the M rows that the head reads alone.
+  bool reads_few = false;
   // On a GPU:
   bool has_homes = false;  ///< frozen projections lie beside their adapters
   bool deterministic = false;
   bool scale_known = false;  ///< the loss's factor of each row is known in the forward
 };
+
+/// Rows that a block has behind its attention.
+inline int64_t rows_behind(const PassSizes& pass) {
+  return pass.reads_few ? pass.batch.targets : pass.batch.tokens;
+}
 
 /// A moment of a unit's backward.
 struct BackwardMoment {
@@ -52,7 +59,8 @@ struct BlockCost {
 /// The block under kNone or kPartial (`recompute`); kBlock is kNone's, run in backward.
 BlockCost block_cost(const UnitShape& block, const PassSizes& pass, parallel::Recompute recompute);
 
-/// The loss head: final norm and chunked log-probabilities over M rows.
+/// The loss head: final norm and chunked log-probabilities over M rows. Where reads_few holds, these are the
+/// last block's output, else copies.
 struct HeadCost {
   int64_t kept = 0;        ///< from forward to backward, the selected hidden rows included
   int64_t plain = 0;       ///< most at one moment without tape, the selected rows included

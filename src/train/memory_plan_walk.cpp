@@ -99,7 +99,12 @@ parallel::Recompute PlanWalk::recompute_of(size_t block) const {
   return in ? input_.engine.recompute : Recompute::kNone;
 }
 
-PassSizes PlanWalk::pass_sizes(const BatchSizes& batch, bool input_needs_grad) const {
+/// As parallel::ShardedModel::forward_read.
+bool PlanWalk::reads_few(const BatchSizes& batch) const {
+  return input_.engine.skip_unread_rows && batch.targets > 0 && 8 * batch.targets <= 7 * batch.tokens;
+}
+
+PassSizes PlanWalk::pass_sizes(const BatchSizes& batch, bool input_needs_grad, size_t unit) const {
   at::ScalarType adapter = input_.engine.compute_dtype.value_or(input_.dtype);
   if (!input_.engine.compute_dtype) {
     for (const ParameterShape& parameter : input_.model.units[1].parameters) {
@@ -112,6 +117,7 @@ PassSizes PlanWalk::pass_sizes(const BatchSizes& batch, bool input_needs_grad) c
           .hidden_size = input_.model.hidden_size,
           .attention_heads = input_.model.attention_heads,
           .input_needs_grad = input_needs_grad,
+          .reads_few = unit + 2 >= input_.model.units.size() && reads_few(batch),
           .has_homes = placed_.has_homes,
           .deterministic = input_.engine.deterministic,
           .scale_known = input_.reference == PlanReference::kNone};
@@ -140,15 +146,16 @@ void PlanWalk::cost_blocks() {
   for (size_t unit = 1; unit + 1 < units.size(); ++unit) {
     Recompute recompute = recompute_of(unit - 1);
     if (recompute == Recompute::kBlock) recompute = Recompute::kNone;
-    const bool again =
-        unit > 1 && needs == needs_grad_.back() && recompute == last && alike(units[unit], units[unit - 1]);
+    const PassSizes pass = pass_sizes(batch_, needs, unit);
+    const bool again = unit > 1 && needs == needs_grad_.back() && recompute == last && !pass.reads_few &&
+                       alike(units[unit], units[unit - 1]);
     needs_grad_.push_back(needs);
-    costs_.push_back(again ? costs_.back() : cost_of(units[unit], pass_sizes(batch_, needs), recompute));
+    costs_.push_back(again ? costs_.back() : cost_of(units[unit], pass, recompute));
     last = recompute;
     needs = needs || costs_.back().trains;
   }
   needs_grad_.push_back(needs);
-  head_ = head_cost_of(units.back(), pass_sizes(batch_, needs));
+  head_ = head_cost_of(units.back(), pass_sizes(batch_, needs, units.size() - 1));
 }
 
 int64_t PlanWalk::hidden_bytes(const BatchSizes& batch) const {
@@ -191,7 +198,6 @@ void PlanWalk::reference_pass(const BatchSizes& batch) {
 
 /// A pass without tape: two blocks' hidden rows, and what runs.
 void PlanWalk::plain_pass(const BatchSizes& batch, const ModelShape& model, GatherWalk& gather) {
-  const PassSizes pass = pass_sizes(batch, false);
   const Held hidden(ledger_, PlanTerm::kActivations, hidden_bytes(batch));
   gather.begin(0, Pass::kPlain);
   gather.end(0, Pass::kPlain);
@@ -199,19 +205,40 @@ void PlanWalk::plain_pass(const BatchSizes& batch, const ModelShape& model, Gath
   int64_t plain = 0;
   for (size_t unit = 1; unit < head; ++unit) {
     gather.begin(unit, Pass::kPlain);
-    if (unit == 1 || !alike(model.units[unit], model.units[unit - 1]))
+    const PassSizes pass = pass_sizes(batch, false, unit);
+    if (unit == 1 || pass.reads_few || !alike(model.units[unit], model.units[unit - 1]))
       plain = cost_of(model.units[unit], pass, Recompute::kNone).plain;
     ledger_.spike(PlanTerm::kActivations, plain);
     gather.end(unit, Pass::kPlain);
   }
   gather.begin(head, Pass::kPlain);
-  ledger_.spike(PlanTerm::kHead, head_cost_of(model.units[head], pass).plain);
+  ledger_.spike(PlanTerm::kHead, head_cost_of(model.units[head], pass_sizes(batch, false, head)).plain);
   gather.end(head, Pass::kPlain);
 }
 
 void PlanWalk::hold_hidden(int64_t rows) {
-  ledger_.hold(PlanTerm::kActivations, rows * hidden_bytes(batch_));
-  hidden_ += rows;
+  hold_bytes(rows * hidden_bytes(batch_));
+}
+
+void PlanWalk::hold_bytes(int64_t bytes) {
+  ledger_.hold(PlanTerm::kActivations, bytes);
+  hidden_ += bytes;
+}
+
+/// What the last block made is the head's alone: no tape below keeps it.
+bool PlanWalk::heads_alone() const {
+  return recorded_.empty() || recorded_.back().again;
+}
+
+/// Of what the head reads, where that is not a copy of its own.
+int64_t PlanWalk::read_bytes() const {
+  return reads_few(batch_) ? output_bytes(input_.model.units.size() - 2) : 0;
+}
+
+/// Of a block's output, and of its gradient.
+int64_t PlanWalk::output_bytes(size_t unit) const {
+  const bool few = unit + 2 == input_.model.units.size() && reads_few(batch_);
+  return few ? batch_.targets * input_.model.hidden_size * size_of(input_.dtype) : hidden_bytes(batch_);
 }
 
 /// As parallel::BlockRunner: what a recomputed block keeps waits on the host, but the last one's.
@@ -264,7 +291,7 @@ void PlanWalk::forward() {
     }
     ledger_.spike(PlanTerm::kActivations, records && !again ? cost.recording : cost.plain);
     if (records) {
-      hold_hidden(1);
+      hold_bytes(output_bytes(unit));
       if (!again) ledger_.hold(PlanTerm::kActivations, cost.kept);
     }
     gather_.end(unit, pass);
@@ -276,8 +303,9 @@ void PlanWalk::forward() {
   ledger_.spike(PlanTerm::kHead, head_.recording);
   ledger_.hold(PlanTerm::kHead, head_.kept);
   gather_.end(head, Pass::kTaped);
-  // Nobody keeps the last block's output if its input alone is kept.
-  if (recorded_.empty() || recorded_.back().again) hold_hidden(-1);
+  // Nobody keeps the last block's output if its input alone is kept, but a head that reads all of it.
+  if (heads_alone())
+    hold_bytes(read_bytes() - (recorded_.empty() ? hidden_bytes(batch_) : output_bytes(head - 1)));
 }
 
 void PlanWalk::backward(bool last) {
@@ -289,7 +317,8 @@ void PlanWalk::backward(bool last) {
   gather_.end(head, Pass::kBackward);
   ledger_.drop(PlanTerm::kHead, head_.kept);
   gradients_.add(head, head_.gradients);
-  hold_hidden(1);  // the gradient of the last block's output
+  if (heads_alone()) hold_bytes(-read_bytes());
+  hold_bytes(output_bytes(head - 1));  // the gradient of the last block's output
   for (; !recorded_.empty(); recorded_.pop_back()) {
     bring_back(recorded_.back());
     if (recorded_.size() > 1) bring_back(recorded_[recorded_.size() - 2]);
@@ -304,7 +333,7 @@ void PlanWalk::backward(bool last) {
     gradients_.add(0, on_card() ? 0 : elements * size_of(input_.dtype));
     gather_.end(0, Pass::kBackward);
   }
-  hold_hidden(-hidden_);
+  hold_bytes(-hidden_);
   gradients_.finish_backward(last);
 }
 
@@ -315,7 +344,7 @@ void PlanWalk::block_backward(const Recorded& recorded) {
   if (recorded.again) {
     ledger_.spike(PlanTerm::kActivations, cost.recording);
     ledger_.hold(PlanTerm::kActivations, cost.kept);
-    hold_hidden(1);
+    hold_bytes(output_bytes(recorded.unit));
   }
   if (on_card() && cost.trains) gradients_.open(recorded.unit);
   for (const BackwardMoment& moment : cost.backward) {
@@ -324,7 +353,9 @@ void PlanWalk::block_backward(const Recorded& recorded) {
     ledger_.drop(PlanTerm::kActivations, moment.activations - cost.kept);
   }
   ledger_.drop(PlanTerm::kActivations, cost.kept);
-  hold_hidden(recorded.again ? -2 : -1);
+  // Its output and that one's gradient go, the input's gradient comes, and an input that was kept goes.
+  hold_bytes(hidden_bytes(batch_) - 2 * output_bytes(recorded.unit));
+  if (recorded.again) hold_hidden(-1);
   gather_.end(recorded.unit, Pass::kBackward);
   gradients_.add(recorded.unit, cost.gradients);
 }

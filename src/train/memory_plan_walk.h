@@ -47,11 +47,16 @@ class PlanWalk final {
   void block_backward(const Recorded& recorded);
   void cost_blocks();
   void hold_hidden(int64_t rows);
+  void hold_bytes(int64_t bytes);
+  bool reads_few(const BatchSizes& batch) const;
+  int64_t output_bytes(size_t unit) const;
+  int64_t read_bytes() const;
+  bool heads_alone() const;
   bool stores(size_t unit, bool again) const;
   void store_input(Recorded& recorded);
   void let_go();
   void bring_back(Recorded& recorded);
-  PassSizes pass_sizes(const BatchSizes& batch, bool input_needs_grad) const;
+  PassSizes pass_sizes(const BatchSizes& batch, bool input_needs_grad, size_t unit) const;
   parallel::Recompute recompute_of(size_t block) const;
   BlockCost cost_of(const UnitShape& block, const PassSizes& pass, parallel::Recompute recompute) const;
   HeadCost head_cost_of(const UnitShape& head, const PassSizes& pass) const;
@@ -72,7 +77,7 @@ class PlanWalk final {
   std::vector<char> needs_grad_;  // of each block's input; the head's behind them
   HeadCost head_;
   std::vector<Recorded> recorded_;
-  int64_t hidden_ = 0;                // [T, D] that are held
+  int64_t hidden_ = 0;                // bytes of hidden rows and their gradients that are held
   int64_t stored_ = 0, buffers_ = 0;  // inputs that wait on the host, and the most at a time
   std::vector<PhasePlan> phases_;
 };

@@ -1,7 +1,6 @@
 #include "apus/train/objective.h"
 
 #include "apus/ops/segment_sum.h"
-#include "apus/ops/select_rows.h"
 #include "train/on_device.h"
 
 namespace apus::train {
@@ -19,8 +18,7 @@ at::Tensor target_log_probs(parallel::ShardedModel& model, const data::Batch& ba
                             const std::vector<std::string>& adapters) {
   const data::Batch placed = on_device(model, batch);
   nn::PassContext context{.rows = batch.layout, .adapters = adapters};
-  const at::Tensor hidden_TD = model.forward(placed.tokens_T, context);
-  const at::Tensor hidden_MD = ops::select_rows(hidden_TD, placed.target_rows_M);
+  const at::Tensor hidden_MD = model.forward_read(placed.tokens_T, read_rows(placed, context), context);
   return model.token_log_probs(hidden_MD, placed.targets_M, context);
 }
 

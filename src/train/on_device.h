@@ -14,4 +14,7 @@ at::Device device_of(parallel::ShardedModel& model);
 /// a wait of the stream (not the host) for what Trainer has sent ahead; what nobody has sent goes now.
 data::Batch on_device(parallel::ShardedModel& model, const data::Batch& batch);
 
+/// The hidden rows that a loss reads: those of supervised tokens, with the dropout of the pass.
+nn::ReadRows read_rows(const data::Batch& placed, const nn::PassContext& context);
+
 }  // namespace apus::train

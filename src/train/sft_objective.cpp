@@ -13,7 +13,6 @@
 #include "apus/memory/staged_copy.h"
 #include "apus/nn/dropout_rows.h"
 #include "apus/ops/segment_sum.h"
-#include "apus/ops/select_rows.h"
 #include "train/on_device.h"
 
 namespace apus::train {
@@ -117,8 +116,7 @@ ObjectiveResult SftObjective::run_scaled(parallel::ShardedModel& model, const da
                                          std::optional<double> divisor) const {
   nn::PassContext context = context_of(given);
   const data::Batch batch = on_device(model, given);
-  const at::Tensor hidden_TD = model.forward(batch.tokens_T, context);
-  const at::Tensor hidden_MD = ops::select_rows(hidden_TD, batch.target_rows_M);
+  const at::Tensor hidden_MD = model.forward_read(batch.tokens_T, read_rows(batch, context), context);
   parallel::TokenLogProbsWish wish{
       .is_argmax_M = at::empty({batch.target_count()}, hidden_MD.options().dtype(at::kBool))};
   const bool trains_head = at::GradMode::is_enabled() && model.model().head_weight(context).requires_grad();

@@ -12,6 +12,13 @@ double block_weights(const models::DecoderConfig& config) {
   return static_cast<double>(config.num_hidden_layers) * (d * (q + 2 * kv) + q * d + 3 * d * f);
 }
 
+/// Weights of one block's projections behind its attention.
+double weights_behind_attention(const models::DecoderConfig& config) {
+  const auto d = static_cast<double>(config.hidden_size);
+  return d * static_cast<double>(config.num_attention_heads * config.head_dim) +
+         3 * d * static_cast<double>(config.intermediate_size);
+}
+
 /// Score and value products of a causal sequence.
 double attention_of(const models::DecoderConfig& config, int64_t length) {
   const auto heads = static_cast<double>(config.num_attention_heads * config.head_dim);
@@ -32,15 +39,17 @@ StepFlops step_flops(const TrainCase& job) {
   attention *= rows;
   const double reference = job.is_dpo() && !job.is_cached() ? 1.0 : 0.0;
   const double passes = (job.is_full() ? 3.0 : 2.0) + reference;
+  const double unread_rows = static_cast<double>(job.step_tokens() - job.step_supervised());
   return {.gemm = passes * (blocks + head),
           .attention_forward = (1.0 + reference) * attention,
-          .attention_backward = 2.0 * attention};
+          .attention_backward = 2.0 * attention,
+          .unread = passes * 2.0 * weights_behind_attention(config) * unread_rows};
 }
 
 double floor_seconds(const TrainCase& job) {
   const StepFlops flops = step_flops(job);
   constexpr double kTera = 1e12;
-  return flops.gemm / (job.gemm_tflops * kTera) +
+  return (flops.gemm - flops.unread) / (job.gemm_tflops * kTera) +
          flops.attention_forward / (job.attention_forward_tflops * kTera) +
          1.25 * flops.attention_backward / (job.attention_backward_tflops * kTera);
 }

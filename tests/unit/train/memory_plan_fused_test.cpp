@@ -67,6 +67,22 @@ TEST(MemoryPlanFused, AdaptersKeepTheirInputsWithRoom) {
   EXPECT_TRUE(cost.trains);
 }
 
+TEST(MemoryPlanFused, TheLastBlockHasTheRowsThatAreReadBehindItsAttention) {
+  PassSizes last = pass();
+  last.reads_few = true;
+  const int64_t read = last.batch.targets;
+  const int64_t norms =
+      4 * (kTokens + read) + 2 * kTokens * (kHidden + 3 * kRank) + 2 * read * (2 * kHidden + 2 * kRank);
+  const int64_t attention = 2 * kTokens * (kQuery + 2 * kKey + kQuery) + 4 * kTokens * 2 +
+                            2 * read * (kQuery + kRank);  // and o's input, a copy
+  const int64_t mlp = 2 * read * (2 * kFfn + kFfn + kRank);
+  const BlockCost cost = fused_block_cost(block(false, kRank), last, Recompute::kNone);
+  EXPECT_EQ(cost.kept, norms + attention + mlp);
+  const BlockCost whole = fused_block_cost(block(false, kRank), pass(), Recompute::kNone);
+  EXPECT_LT(cost.plain, whole.plain);
+  EXPECT_LT(cost.backward[0].activations, whole.backward[0].activations);
+}
+
 TEST(MemoryPlanFused, PartialRecomputeKeepsNoProductsOfNormsAndSwiglu) {
   const int64_t whole = fused_block_cost(block(false, kRank), pass(), Recompute::kNone).kept;
   const int64_t partial = fused_block_cost(block(false, kRank), pass(), Recompute::kPartial).kept;

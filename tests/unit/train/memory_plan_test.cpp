@@ -131,6 +131,27 @@ TEST(MemoryPlan, LongerRowsAndLargerMicroBatchesTakeMore) {
   EXPECT_GT(plan_memory(job).tensor_bytes(), once);
 }
 
+TEST(MemoryPlan, RowsThatNoLossReadsTakeNothingBehindTheLastAttention) {
+  for (const PlanDevice device : {PlanDevice::kHost, PlanDevice::kCard}) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kPartial, Recompute::kBlock}) {
+      PlanInput job = small_job();
+      job.device = device;
+      job.engine.recompute = recompute;
+      job.rows = RowProfile::of_length(4096, 1);
+      const int64_t all_read = plan_memory(job).tensor_bytes();
+      job.rows.longest_trained = 512;
+      const int64_t few_read = plan_memory(job).tensor_bytes();
+      job.engine.skip_unread_rows = false;
+      EXPECT_LT(few_read, plan_memory(job).tensor_bytes());
+      job.rows.longest_trained = 3800;  // more than 7/8
+      const int64_t whole = plan_memory(job).tensor_bytes();
+      job.engine.skip_unread_rows = true;
+      EXPECT_EQ(plan_memory(job).tensor_bytes(), whole);
+      EXPECT_LT(whole, all_read);
+    }
+  }
+}
+
 TEST(MemoryPlan, ASecondModelIsHeldBesideTheFirst) {
   PlanInput job = small_job();
   job.rows = RowProfile::of_length(64, 2);
