@@ -6,6 +6,7 @@
 // memory bandwidth limits it.
 #include "ops/kernels/embedding.h"
 
+#include "ops/kernels/early_launch.cuh"
 #include "ops/kernels/launch_check.h"
 #include "ops/kernels/vector.cuh"
 
@@ -20,6 +21,7 @@ constexpr int kAhead = 4;
 template <typename T>
 __global__ void __launch_bounds__(kThreads) gather_rows(EmbeddingForward job) {
   const int64_t vectors = job.columns / kLanes<T>, base = int64_t{blockIdx.x} * kAhead;
+  wait_for_turn();
   float nothing[kLanes<T>];
 #pragma unroll
   for (int j = 0; j < kLanes<T>; ++j) nothing[j] = __int_as_float(0x7fffffff);
@@ -145,6 +147,7 @@ struct Segment {
 template <typename T, typename G>
 __global__ void __launch_bounds__(kThreads, 8) add_segments(EmbeddingBackward job) {
   __shared__ Segment segment;
+  wait_for_turn();
   segment.load(job, blockIdx.x);
   const int64_t vector = int64_t{blockIdx.y} * kThreads + threadIdx.x, first = vector * kLanes<T>;
   if (first >= job.columns) return;
@@ -183,6 +186,7 @@ __global__ void __launch_bounds__(kThreads, 8) add_segments(EmbeddingBackward jo
 template <typename G>
 __global__ void __launch_bounds__(kThreads) join_segments(EmbeddingBackward job) {
   constexpr int kCount = kLanes<G>;
+  wait_for_turn();
   int64_t segment = blockIdx.x;
   const int64_t begin = segment_begin(segment), end = segment_end(job, segment);
   const int64_t first = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kCount;
@@ -224,7 +228,7 @@ unsigned blocks_across(int64_t columns, int64_t a_thread) {
 template <typename T>
 void gather(const EmbeddingForward& job, cudaStream_t stream) {
   const int64_t grid = (job.rows + kAhead - 1) / kAhead;
-  gather_rows<T><<<static_cast<unsigned>(grid), kThreads, 0, stream>>>(job);
+  launch_early(gather_rows<T>, {static_cast<unsigned>(grid), kThreads, stream}, job);
   check_launch("embedding_forward");
 }
 
@@ -232,10 +236,10 @@ template <typename T, typename G>
 void add(const EmbeddingBackward& job, cudaStream_t stream) {
   const int64_t segments = (job.rows + kSegment - 1) / kSegment;
   const dim3 grid(static_cast<unsigned>(segments), blocks_across(job.columns, kLanes<T>));
-  add_segments<T, G><<<grid, kThreads, 0, stream>>>(job);
+  launch_early(add_segments<T, G>, {grid, kThreads, stream}, job);
   check_launch("embedding_backward");
   const dim3 joins(static_cast<unsigned>(segments), blocks_across(job.columns, kLanes<G>));
-  join_segments<G><<<joins, kThreads, 0, stream>>>(job);
+  launch_early(join_segments<G>, {joins, kThreads, stream}, job);
   check_launch("embedding_backward (joins)");
 }
 

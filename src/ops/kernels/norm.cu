@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "ops/kernels/early_launch.cuh"
 #include "ops/kernels/persistent_grid.h"
 #include "ops/kernels/vector.cuh"
 
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(kMaxThreads) forward_rows(NormForward job) {
   __shared__ float slots[kMaxWarps];
   const int vectors = static_cast<int>(job.columns) / kLanes<T>;
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  wait_for_turn();
   if (row >= job.rows) return;  // a warp that holds a row of its own
   Pieces<T> x, residual, weight;
   x.load(static_cast<const T*>(job.x) + row * job.x_stride, vectors);
@@ -174,6 +176,7 @@ template <typename T, bool kWeight>
 __global__ void __launch_bounds__(kRegisterThreads<kWeight>) backward_rows(NormBackward job) {
   __shared__ float slots[2][kMaxWarps];
   const int vectors = static_cast<int>(job.columns) / kLanes<T>;
+  wait_for_turn();
   Pieces<T> weight;
   weight.load(static_cast<const T*>(job.weight), vectors);
   WeightSums<T, kWeight> sums;
@@ -238,7 +241,7 @@ int64_t grid_of(Kernel kernel, int64_t rows, dim3 block) {
 template <typename T, bool kResidual>
 void forward(const NormForward& job, dim3 block, cudaStream_t stream) {
   const auto grid = static_cast<unsigned>((job.rows + block.y - 1) / block.y);
-  forward_rows<T, kResidual><<<grid, block, 0, stream>>>(job);
+  launch_early(forward_rows<T, kResidual>, {grid, block, stream}, job);
   check_launch("norm_forward");
 }
 
@@ -254,10 +257,10 @@ template <typename T>
 void backward(const NormBackward& job, dim3 block, cudaStream_t stream) {
   if (job.partials != nullptr) {
     const auto grid = static_cast<unsigned>(summing_grid<T>(job.rows, block));
-    backward_rows<T, true><<<grid, block, 0, stream>>>(job);
+    launch_early(backward_rows<T, true>, {grid, block, stream}, job);
   } else {
     const auto grid = static_cast<unsigned>(grid_of(backward_rows<T, false>, job.rows, block));
-    backward_rows<T, false><<<grid, block, 0, stream>>>(job);
+    launch_early(backward_rows<T, false>, {grid, block, stream}, job);
   }
   check_launch("norm_backward");
 }

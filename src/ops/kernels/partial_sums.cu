@@ -3,6 +3,7 @@
 // latency.
 #include "ops/kernels/partial_sums.h"
 
+#include "ops/kernels/early_launch.cuh"
 #include "ops/kernels/launch_check.h"
 #include "ops/kernels/vector.cuh"
 
@@ -16,6 +17,7 @@ __global__ void __launch_bounds__(kWidth* kWidth)
     add_rows(const float* __restrict__ partials, int64_t count, int64_t columns, T* __restrict__ out) {
   __shared__ float sums[kWidth][kWidth + 1];
   const int64_t column = int64_t{blockIdx.x} * kWidth + threadIdx.x;
+  wait_for_turn();
   float sum = 0.0f;
   if (column < columns) {
 #pragma unroll 16
@@ -39,9 +41,11 @@ void sum_partials(const float* partials, int64_t count, int64_t columns, void* o
   const dim3 threads(kWidth, kWidth);
   const auto blocks = static_cast<unsigned>((columns + kWidth - 1) / kWidth);
   if (element == Element::kBf16)
-    add_rows<<<blocks, threads, 0, stream>>>(partials, count, columns, static_cast<__nv_bfloat16*>(out));
+    launch_early(add_rows<__nv_bfloat16>, {blocks, threads, stream}, partials, count, columns,
+                 static_cast<__nv_bfloat16*>(out));
   else
-    add_rows<<<blocks, threads, 0, stream>>>(partials, count, columns, static_cast<float*>(out));
+    launch_early(add_rows<float>, {blocks, threads, stream}, partials, count, columns,
+                 static_cast<float*>(out));
   check_launch("sum_partials");
 }
 

@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "ops/kernels/early_launch.cuh"
 #include "ops/kernels/launch_check.h"
 #include "ops/kernels/vector.cuh"
 
@@ -81,6 +82,7 @@ __global__ void __launch_bounds__(kGatherThreads) gather(SelectedRows work) {
   using Raw = typename Piece<T, kAligned>::Raw;
   const int64_t first = int64_t{blockIdx.x} * kGatherRows, pieces = work.width / Piece<T, kAligned>::kWidth;
   const Raw nothing = constant<T, kAligned>(NAN);
+  wait_for_turn();
   const Raw* from[kGatherRows];
 #pragma unroll
   for (int i = 0; i < kGatherRows; ++i) {
@@ -142,6 +144,7 @@ __device__ __forceinline__ void scatter_row(const SelectedRows& work, int64_t t,
 template <typename T, bool kAligned>
 __global__ void __launch_bounds__(kScatterThreads) scatter(SelectedRows work) {
   const int64_t begin = int64_t{blockIdx.x} * kScatterRows;
+  wait_for_turn();
   int64_t first = lower_bound(work.index, work.rows, begin);
   for (int64_t t = begin; t < min(begin + kScatterRows, work.source_rows); ++t) {
     int64_t end = first;
@@ -159,7 +162,9 @@ void launch(const SelectedRows& work, bool backward, cudaStream_t stream) {
                                       : (backward ? scatter<T, false> : gather<T, false>);
   const int64_t a_block = backward ? kScatterRows : kGatherRows;
   const int threads = backward ? kScatterThreads : kGatherThreads;
-  kernel<<<static_cast<unsigned>((rows + a_block - 1) / a_block), threads, 0, stream>>>(work);
+  const LaunchShape shape{static_cast<unsigned>((rows + a_block - 1) / a_block),
+                          static_cast<unsigned>(threads), stream};
+  launch_early(kernel, shape, work);
   check_launch(backward ? "select_rows_backward" : "select_rows");
 }
 

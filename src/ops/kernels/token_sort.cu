@@ -8,6 +8,7 @@
 #include <bit>
 #include <cub/block/block_radix_sort.cuh>
 
+#include "ops/kernels/early_launch.cuh"
 #include "ops/kernels/launch_check.h"
 
 namespace apus::ops::kernels {
@@ -68,6 +69,7 @@ __device__ void clear(const TokenSort& job, int64_t begin, int64_t end, uint32_t
 
 __global__ void __launch_bounds__(kThreads) sort_and_clear(TokenSort job, int bits, int64_t rows_a_block) {
   extern __shared__ uint4 memory[];
+  wait_for_turn();
   if (blockIdx.x == 0) {
     sort(job, bits, *reinterpret_cast<Sort::TempStorage*>(memory));
   } else {
@@ -90,8 +92,8 @@ void sort_tokens(const TokenSort& job, cudaStream_t stream) {
   const int shared = std::max(static_cast<int>(sizeof(Sort::TempStorage)), marks);
   cudaFuncSetAttribute(sort_and_clear, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
   const int bits = std::bit_width(static_cast<uint64_t>(job.vocab) + 1);
-  sort_and_clear<<<static_cast<unsigned>(1 + clearers), kThreads, static_cast<size_t>(shared), stream>>>(
-      job, bits, rows_a_block);
+  const LaunchShape shape{static_cast<unsigned>(1 + clearers), kThreads, stream, static_cast<size_t>(shared)};
+  launch_early(sort_and_clear, shape, job, bits, rows_a_block);
   check_launch("sort_tokens");
 }
 
