@@ -15,9 +15,9 @@
 namespace apus::parallel {
 namespace {
 
-/// Waits without a processor: those are what the host updates with.
-void sleep_until_past(const memory::CopyMark& mark) {
-  while (!mark.is_past()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+/// Between two looks at the device: spinning would cost a processor that the host updates with.
+void sleep_a_little() {
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
 /// In the order of their pieces.
@@ -33,7 +33,7 @@ std::vector<size_t> groups_of(const std::vector<SharedPiece>& pieces) {
 
 double balanced_share(double share, double host_ms, double device_ms) {
   const double host = (1.0 - share) / host_ms, device = share / device_ms;
-  return std::clamp((share + device / (host + device)) / 2, 0.05, 0.95);
+  return std::clamp(share + 1.5 * (device / (host + device) - share), 0.05, 0.95);
 }
 
 /// Begin and end of an update on the device.
@@ -90,9 +90,10 @@ void DeviceShare::load_ahead() {
   feeder_->submit("queueing states for the device", [this] { load_free_slots(); });
 }
 
-void DeviceShare::start(const optim::AdamwOptions& options, double clip_factor,
-                        std::vector<at::Tensor> grads) {
+void DeviceShare::start(const optim::AdamwOptions& options, double clip_factor, std::vector<at::Tensor> grads,
+                        const memory::CopyMark& first) {
   feeder_->wait(feeder_->last());
+  first_ = first;
   grads_ = std::move(grads);
   optim::AdamwOptions own = options;
   own.threads = 1;  // of the CPU: its others are at work on the host's share
@@ -138,7 +139,6 @@ optim::AdamwState DeviceShare::room_in(const Slot& slot, int64_t elements) const
 
 void DeviceShare::load(const SharedPiece& piece, Slot& slot) {
   const optim::AdamwState room = room_in(slot, piece.range.size());
-  up_.follow(slot.left);
   up_.copy(room.master_N, piece.state.master_N);
   up_.copy(room.exp_avg_N, piece.state.exp_avg_N);
   up_.copy(room.exp_avg_sq_N, piece.state.exp_avg_sq_N);
@@ -147,8 +147,18 @@ void DeviceShare::load(const SharedPiece& piece, Slot& slot) {
 
 void DeviceShare::load_free_slots() {
   const at::NoGradGuard no_grad;
-  for (; loaded_ < pieces_.size() && loaded_ < updated_ + kSlots; ++loaded_)
-    load(pieces_[loaded_], slot_of(loaded_));
+  for (; loaded_ < pieces_.size() && loaded_ < updated_ + kSlots; ++loaded_) {
+    Slot& slot = slot_of(loaded_);
+    if (!slot.left.is_past()) return;
+    load(pieces_[loaded_], slot);
+  }
+}
+
+void DeviceShare::wait_loaded(size_t piece) {
+  for (;; sleep_a_little()) {
+    load_free_slots();
+    if (loaded_ > piece && slot_of(piece).loaded.is_past()) return;
+  }
 }
 
 void DeviceShare::update(const SharedPiece& piece, Slot& slot, const optim::AdamwOptions& options) {
@@ -156,8 +166,6 @@ void DeviceShare::update(const SharedPiece& piece, Slot& slot, const optim::Adam
   const at::Tensor grad_N = grads_[piece.group].slice(0, piece.range.begin, piece.range.end);
   // bf16 states are the parameters; others are rounded into them.
   const bool rounds = near.master_N.scalar_type() == at::kFloat;
-  sleep_until_past(slot.loaded);  // so that queues stay short
-  kernels_.follow(slot.loaded);
   kernels_.run([&] {
     optim::adamw_step(near, grad_N, rounds ? piece.params_N : at::Tensor(), *piece.segments, options,
                       {.clip_factor = clip_factor_});
@@ -172,8 +180,9 @@ void DeviceShare::update(const SharedPiece& piece, Slot& slot, const optim::Adam
 
 void DeviceShare::update_group(size_t group, const optim::AdamwOptions& options) {
   const at::NoGradGuard no_grad;
+  while (!first_.is_past()) sleep_a_little();
   for (; updated_ < pieces_.size() && pieces_[updated_].group == group; ++updated_) {
-    load_free_slots();
+    wait_loaded(updated_);
     update(pieces_[updated_], slot_of(updated_), options);
   }
   marks_[group] = kernels_.mark();

@@ -34,8 +34,11 @@ struct DeviceShareOptions {
   size_t groups = 0;
 };
 
-/// The share at which host and device end together, half of the way there from the last one.
-/// Maths:       rates h = (1 - share) / host_ms, d = share / device_ms; balance d / (h + d), in [0.05, 0.95].
+/// The share at which host and device will end together, from how long the last one took.
+/// Maths:       rates h = (1 - share) / host_ms, d = share / device_ms; share + 1.5 (d / (h + d) - share), in
+///              [0.05, 0.95]. Where both draw on one memory the slower one gains by each element that it
+///              gives away, so the balance lies further off than the rates say; where they do not, the error
+///              halves.
 double balanced_share(double share, double host_ms, double device_ms);
 
 /// Updates pieces of states that lie on the host on the device: masters and moments of a piece travel into
@@ -44,7 +47,9 @@ double balanced_share(double share, double host_ms, double device_ms);
 ///
 /// A step: assign(), load_ahead(), start(), updated() of each group; or drop() where the step is skipped.
 /// Stream:      three of its own: to the device, AdamW, home. updated() returns when work has been queued;
-///              the host waits for the device in wait_home() and drop() alone.
+///              the caller waits for the device in wait_home() and drop() alone. The thread queues a copy
+///              when it can begin: one that waited for an event could hold up another stream's on its way to
+///              the same copy engine.
 /// Memory:      device: kSlots x 3 states of the largest piece, allocated once.
 /// Determinism: bitwise, and the bits of an update on the host.
 /// Threads:     one calls. Throws what HostWorker throws once a task has failed.
@@ -62,8 +67,10 @@ class DeviceShare final {
   void assign(std::vector<SharedPiece> pieces);
   /// Lets the states of the first pieces travel, before it is known how they are updated.
   void load_ahead();
-  /// Starts the update behind what the current stream holds; gradients by group.
-  void start(const optim::AdamwOptions& options, double clip_factor, std::vector<at::Tensor> grads);
+  /// Starts the update behind what the current stream holds; gradients by group. Nothing travels home before
+  /// `first` is past: what the host waits for goes first.
+  void start(const optim::AdamwOptions& options, double clip_factor, std::vector<at::Tensor> grads,
+             const memory::CopyMark& first = {});
   /// Returns when a group's update is queued, and lets its gradient go: the current stream comes behind the
   /// mark, where its parameters are written.
   memory::CopyMark updated(size_t group);
@@ -86,6 +93,7 @@ class DeviceShare final {
   optim::AdamwState room_in(const Slot& slot, int64_t elements) const;
   void load(const SharedPiece& piece, Slot& slot);
   void load_free_slots();
+  void wait_loaded(size_t piece);
   void update(const SharedPiece& piece, Slot& slot, const optim::AdamwOptions& options);
   void update_group(size_t group, const optim::AdamwOptions& options);
 
@@ -97,6 +105,7 @@ class DeviceShare final {
   std::vector<SharedPiece> pieces_;
   std::vector<at::Tensor> grads_;
   size_t loaded_ = 0, updated_ = 0;  // pieces
+  memory::CopyMark first_;
   std::vector<memory::CopyMark> marks_;
   std::vector<HostWorker::Ticket> tickets_;
   std::unique_ptr<HostWorker> feeder_;

@@ -52,6 +52,10 @@ at::Tensor room_of(const at::Tensor& bytes, int64_t elements, at::ScalarType dty
   return bytes.slice(0, 0, elements * static_cast<int64_t>(c10::elementSize(dtype))).view(dtype);
 }
 
+double milliseconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
 }  // namespace
 
 HostUpdate::HostUpdate(std::vector<HostGroup> groups, const HostUpdateOptions& options)
@@ -140,9 +144,11 @@ void HostUpdate::build_share() {
 
 void HostUpdate::learn_share() {
   const std::optional<double> device_ms = share_->milliseconds();
-  times_ = {.device_share = lent_share_, .host_ms = host_ms_, .device_ms = device_ms.value_or(0.0)};
-  if (options_.device_share || !device_ms || host_ms_ <= 0) return;
-  wanted_share_ = balanced_share(lent_share_, host_ms_, *device_ms);
+  times_ = worked_;
+  times_.device_share = lent_share_;
+  times_.device_ms = device_ms.value_or(0.0);
+  if (options_.device_share || !device_ms || times_.host_ms <= 0) return;
+  wanted_share_ = balanced_share(lent_share_, times_.host_ms, *device_ms);
 }
 
 SharedPiece HostUpdate::shared(size_t index, const Piece& piece) const {
@@ -263,7 +269,8 @@ void HostUpdate::start_share(const optim::AdamwOptions& options, const optim::Gr
   std::vector<at::Tensor> grads;
   for (const Group& group : groups_) grads.push_back(group.keeps_U);
   const bool clips = scaling.clip_factor.defined();
-  share_->start(options, clips ? scaling.clip_factor.item<float>() : 1.0, std::move(grads));
+  share_->start(options, clips ? scaling.clip_factor.item<float>() : 1.0, std::move(grads),
+                downloads_.mark());
 }
 
 void HostUpdate::start(const optim::AdamwOptions& options, const optim::GradScaling& scaling) {
@@ -278,6 +285,7 @@ void HostUpdate::start(const optim::AdamwOptions& options, const optim::GradScal
   }
   worker_->wait(last_update_);
   is_started_ = true;
+  worked_ = {};
   started_ = std::chrono::steady_clock::now();
   if (share_) start_share(options, scaling);
   first_update_ = worker_->last() + 1;
@@ -310,10 +318,7 @@ void HostUpdate::update_next(const optim::AdamwOptions& options, const optim::Gr
   } catch (const std::exception& error) {
     throw Error(detail::concat(group.group->options().name, ": ", error.what()));
   }
-  if (to_update_.empty()) {
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - started_;
-    host_ms_ = took.count();
-  }
+  if (to_update_.empty()) worked_.host_ms = milliseconds_since(started_);
   is_updated_[index] = true;
 }
 
@@ -326,7 +331,9 @@ void HostUpdate::wait_updated(size_t index) {
 void HostUpdate::update(Group& group, const optim::AdamwOptions& options, const optim::GradScaling& scaling) {
   const at::NoGradGuard no_grad;
   group.published.wait_on_host();  // of the step before: masters may travel themselves
+  const auto begin = std::chrono::steady_clock::now();
   group.fetched.wait_on_host();
+  worked_.gradients_ms += milliseconds_since(begin);
   for (const Piece& piece : group.pieces) {
     if (!piece.on_device) update_piece(group, piece, options, scaling);
   }
@@ -342,7 +349,9 @@ void HostUpdate::update_piece(Group& the, const Piece& piece, const optim::Adamw
   Room* room = nullptr;
   if (rounds_to_device(the)) {
     room = &departures_[next_departure_++ % departures_.size()];
+    const auto begin = std::chrono::steady_clock::now();
     room->left.wait_on_host();
+    worked_.rooms_ms += milliseconds_since(begin);
     copy = room_of(room->bytes, piece.range.size(), group.dtype());
   } else if (group.parameter_residency() == Residency::kHost && group.has_masters()) {
     copy = part(group.own_params());

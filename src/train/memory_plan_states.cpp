@@ -112,7 +112,7 @@ void PlanWalk::load() {
 }
 
 /// What parallel::HostUpdate keeps beside the states: gradients that come from the device, or room for two
-/// that are on their way to be added; three pieces that go back rounded. On the device: slots for the pieces
+/// that are on their way to be added; kRooms pieces that go back rounded. On the device: slots for the pieces
 /// that it updates itself.
 void PlanWalk::hold_host_rooms() {
   const parallel::ShardedModelOptions& engine = input_.engine;
@@ -133,7 +133,7 @@ void PlanWalk::hold_host_rooms() {
       lent = std::max(lent, std::min(engine.host_piece_elements, updated) * 3 * state_size(engine));
   }
   host_.hold(PlanTerm::kGradients, gradients + 2 * arriving);
-  host_.hold(PlanTerm::kTrainable, 3 * leaving);
+  host_.hold(PlanTerm::kTrainable, static_cast<int64_t>(parallel::HostUpdate::kRooms) * leaving);
   ledger_.hold(PlanTerm::kOptimizer, static_cast<int64_t>(parallel::HostUpdate::kSlots) * lent);
 }
 

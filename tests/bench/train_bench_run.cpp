@@ -195,6 +195,7 @@ void write_plan(const TrainCase& job, const train::ModelShape& shape, Json& json
                          .micro_batch_rows = job.batch,
                          .accumulation = job.accumulation};
   input.rows.packed = job.layout == "packed";
+  input.rows.longest_trained = job.step_supervised() / (job.batch * job.accumulation);
   if (job.cap_gib > 0) input.card_bytes = static_cast<int64_t>(job.cap_gib * kGib);
   if (job.is_dpo())
     input.reference = job.is_cached() ? train::PlanReference::kCached : train::PlanReference::kSameModel;
@@ -245,7 +246,9 @@ void write_update(BenchModel& model, Json& json) {
   const parallel::HostUpdateTimes times = model.engine().units().host_update_times();
   json["update"] = {{"device_share", rounded(times.device_share, 3)},
                     {"host_ms", rounded(times.host_ms, 1)},
-                    {"device_ms", rounded(times.device_ms, 1)}};
+                    {"device_ms", rounded(times.device_ms, 1)},
+                    {"gradients_ms", rounded(times.gradients_ms, 1)},
+                    {"rooms_ms", rounded(times.rooms_ms, 1)}};
 }
 
 }  // namespace

@@ -50,6 +50,8 @@ struct APUS_API HostUpdateTimes {
   double device_share = 0.0;  ///< of the elements
   double host_ms = 0.0;       ///< until the host's pieces were updated
   double device_ms = 0.0;     ///< until the device's were; 0 where it had none, and on the CPU
+  double gradients_ms = 0.0;  ///< of the host's: it waited for gradients
+  double rooms_ms = 0.0;      ///< of the host's: it waited for parameters to leave
 };
 
 /// What the engine does on the host for states that lie there: adds gradients, sums squares, updates, and
@@ -68,7 +70,7 @@ struct APUS_API HostUpdateTimes {
 /// Collectives: none.
 /// Memory:      pinned, allocated once: gradients on the device: U a group, in their dtype; on the host: two
 ///              buffers of the largest group for what arrives; parameters on the device in another dtype
-///              than the masters: three pieces. Device: with a share there, kSlots times three states of
+///              than the masters: kRooms pieces. Device: with a share there, kSlots times three states of
 ///              a piece.
 /// Determinism: bitwise: the same additions, norm blocks and updates as without offload on the CPU, whoever
 ///              updates a piece.
@@ -78,7 +80,9 @@ class APUS_API HostUpdate final {
   /// Pieces that are on the device at a time.
   static constexpr size_t kSlots = 4;
   /// What the device gets before it is known what that takes.
-  static constexpr double kFirstDeviceShare = 0.4;
+  static constexpr double kFirstDeviceShare = 0.6;
+  /// Rounded pieces on their way from host to device at a time.
+  static constexpr size_t kRooms = 8;
 
   HostUpdate(std::vector<HostGroup> groups, const HostUpdateOptions& options);
   /// Drops what has not begun; waits for the task that runs and for copies under way.
@@ -162,7 +166,7 @@ class APUS_API HostUpdate final {
   std::vector<size_t> to_update_;              // the worker's, while an update is under way
   HostWorker::Ticket first_update_ = 1, last_update_ = 0;
   std::array<Room, 2> arrivals_;
-  std::array<Room, 3> departures_;
+  std::array<Room, kRooms> departures_;
   size_t next_arrival_ = 0, next_departure_ = 0;
   memory::CopyStream downloads_, uploads_;
   std::unique_ptr<DeviceShare> share_;  // null: the host updates all
@@ -171,7 +175,7 @@ class APUS_API HostUpdate final {
   bool is_started_ = false;
   std::chrono::steady_clock::time_point started_;
   HostUpdateTimes times_;
-  double host_ms_ = 0.0;  // the worker's, while an update is under way
+  HostUpdateTimes worked_;  // the worker's, while an update is under way
   optim::UpdateThreads team_;
   std::unique_ptr<HostWorker> worker_;
 };

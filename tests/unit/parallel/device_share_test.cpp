@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "apus/base/error.h"
 #include "tests/support/tensor_checks.h"
@@ -107,12 +108,33 @@ TEST_P(Shared, AFailureComesOutOfTheNextCall) {
   EXPECT_THROW(share.check(), Error);
 }
 
-TEST(BalancedShare, MovesHalfTheWayToWhereBothEndTogether) {
+TEST(BalancedShare, MovesToWhereBothEndTogetherAndBeyond) {
   EXPECT_DOUBLE_EQ(balanced_share(0.4, 100, 100), 0.4);
   // 60 in 120 ms and 40 in 40 ms: rates of 0.5 and 1, so two thirds would end together
-  EXPECT_DOUBLE_EQ(balanced_share(0.4, 120, 40), (0.4 + 2.0 / 3.0) / 2);
+  EXPECT_DOUBLE_EQ(balanced_share(0.4, 120, 40), 0.4 + 1.5 * (2.0 / 3.0 - 0.4));
   EXPECT_EQ(balanced_share(0.06, 1, 1000), 0.05);
   EXPECT_EQ(balanced_share(0.94, 1000, 1), 0.95);
+}
+
+/// Shares from the first one on, where so many elements take so long.
+template <class Milliseconds>
+double learnt(double share, const Milliseconds& host, const Milliseconds& device) {
+  for (int step = 0; step < 8; ++step) share = balanced_share(share, host(share), device(share));
+  return share;
+}
+
+TEST(BalancedShare, SettlesWhetherOrNotBothDrawOnOneMemory) {
+  using Time = std::function<double(double)>;
+  const Time bus = [](double share) { return 740 * share; };
+  for (const double first : {0.1, 0.6, 0.9}) {
+    const double apart = learnt<Time>(
+        first, [](double share) { return 700 * (1 - share); }, bus);
+    EXPECT_NEAR(apart, 700.0 / 1440.0, 0.01) << first;
+    // 36 bytes an element on the host, 24 on the device, of one memory
+    const double shared = learnt<Time>(
+        first, [](double share) { return 795 - 265 * share; }, bus);
+    EXPECT_NEAR(bus(shared), 795 - 265 * shared, 20) << first;
+  }
 }
 
 }  // namespace
