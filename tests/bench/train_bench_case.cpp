@@ -58,6 +58,7 @@ const std::map<std::string, Setter>& setters() {
       {"B", figure(&TrainCase::batch, "B")},
       {"S", figure(&TrainCase::length, "S")},
       {"short", figure(&TrainCase::shorter, "short")},
+      {"prompt", figure(&TrainCase::prompt, "prompt")},
       {"accumulation", figure(&TrainCase::accumulation, "accumulation")},
       {"rank", figure(&TrainCase::rank, "rank")},
       {"alpha", figure(&TrainCase::alpha, "alpha")},
@@ -108,8 +109,8 @@ void check(const TrainCase& job) {
   APUS_CHECK(!job.gather || job.ranks > 0, ConfigError, "gather=1 compares ranks; give ranks=N");
   APUS_CHECK(job.warm >= 2 || job.min_s == 0, ConfigError,
              "min_s needs two warm steps to learn how long one is; give warm=2 or more, or min_s=0");
-  APUS_CHECK(job.shorter < job.length - job.length / 4, ConfigError, "short=", job.shorter,
-             " leaves nothing of an answer of ", job.length - job.length / 4, " tokens");
+  APUS_CHECK(job.prompt_tokens() + job.shorter < job.length, ConfigError, "short=", job.shorter,
+             " leaves nothing of an answer of ", job.length - job.prompt_tokens(), " tokens");
   APUS_CHECK(job.update || (!job.is_dpo() && job.offload == "none"), ConfigError,
              "update=0 is for kind=lora and kind=full with offload=none");
   APUS_CHECK(job.activations == "device" || job.recompute == "block", ConfigError,
@@ -145,8 +146,7 @@ int64_t TrainCase::step_tokens() const {
 }
 
 int64_t TrainCase::step_supervised() const {
-  const int64_t prompt = is_dpo() ? length / 4 : 1;
-  const int64_t row = is_dpo() ? 2 * (length - prompt) - shorter : length - prompt;
+  const int64_t row = is_dpo() ? 2 * (length - prompt_tokens()) - shorter : length - 1;
   return accumulation * batch * row;
 }
 

@@ -22,8 +22,10 @@ struct TrainCase {
   /// Rows of a micro-batch (pairs in DPO) and tokens of a sequence.
   int64_t batch = 1;
   int64_t length = 4096;
-  /// DPO: how many tokens shorter the rejected side is. The prompt is a quarter of the length.
+  /// DPO: how many tokens shorter the rejected side is.
   int64_t shorter = 0;
+  /// DPO: tokens of the prompt; 0 = a quarter of the length.
+  int64_t prompt = 0;
   int64_t accumulation = 1;
   int64_t rank = 64;
   double alpha = 128;
@@ -97,6 +99,8 @@ struct TrainCase {
   int64_t step_tokens() const;
   /// Supervised ones of these.
   int64_t step_supervised() const;
+  /// DPO: of a pair's two sequences alike.
+  int64_t prompt_tokens() const { return prompt > 0 ? prompt : length / 4; }
   at::ScalarType scalar_type() const { return dtype == "fp32" ? at::kFloat : at::kBFloat16; }
   models::DecoderConfig model_config() const;
   parallel::ShardedModelOptions engine_options() const;

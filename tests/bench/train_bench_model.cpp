@@ -115,7 +115,7 @@ std::shared_ptr<const data::Dataset> make_rows(const TrainCase& job) {
   const int64_t vocabulary = job.model_config().vocab_size;
   const PhiloxSequence random(job.seed, "tokens");
   uint64_t drawn = 0;
-  const int64_t prompt = job.length / 4;
+  const int64_t prompt = job.prompt_tokens();
   std::vector<data::SftRow> texts;
   std::vector<data::DpoRow> pairs;
   for (int64_t row = 0; row < rows; ++row) {

@@ -36,7 +36,7 @@ class BenchModel {
 
 /// The rows that all ranks of the case train, random, in the order of steps: the same rows again and again
 /// (repeat), or sixteen steps' that differ. As in peers.py: SFT labels every token, DPO's prompt is a quarter
-/// of the length. Written to the case's folder, if it has one.
+/// of the length unless the case says otherwise. Written to the case's folder, if it has one.
 std::shared_ptr<const data::Dataset> make_rows(const TrainCase& job);
 
 }  // namespace apus::bench
