@@ -15,6 +15,9 @@
 namespace apus::parallel {
 namespace {
 
+/// Pieces in a queue to the device: what is queued behind them waits so long.
+constexpr size_t kAhead = 2;
+
 /// Between two looks at the device: spinning would cost a processor that the host updates with.
 void sleep_a_little() {
   std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -51,7 +54,7 @@ struct DeviceShare::Timer {
 };
 
 DeviceShare::DeviceShare(const DeviceShareOptions& options)
-    : up_(options.device),
+    : up_(options.up),
       kernels_(options.device),
       down_(options.device),
       clip_factor_(at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(options.device))),
@@ -87,7 +90,10 @@ void DeviceShare::assign(std::vector<SharedPiece> pieces) {
 }
 
 void DeviceShare::load_ahead() {
-  feeder_->submit("queueing states for the device", [this] { load_free_slots(); });
+  feeder_->submit("queueing states for the device", [this] {
+    const size_t first = std::min(pieces_.size(), kSlots);
+    for (load_free_slots(); loaded_ < first; load_free_slots()) sleep_a_little();
+  });
 }
 
 void DeviceShare::start(const optim::AdamwOptions& options, double clip_factor, std::vector<at::Tensor> grads,
@@ -149,7 +155,8 @@ void DeviceShare::load_free_slots() {
   const at::NoGradGuard no_grad;
   for (; loaded_ < pieces_.size() && loaded_ < updated_ + kSlots; ++loaded_) {
     Slot& slot = slot_of(loaded_);
-    if (!slot.left.is_past()) return;
+    const bool is_busy = loaded_ >= kAhead && !slot_of(loaded_ - kAhead).loaded.is_past();
+    if (is_busy || !slot.left.is_past()) return;
     load(pieces_[loaded_], slot);
   }
 }

@@ -32,6 +32,8 @@ struct DeviceShareOptions {
   int64_t piece_elements = 0;  // of the largest piece
   at::ScalarType states = at::kFloat;
   size_t groups = 0;
+  /// On which states travel to the device, with whatever else its owner lets travel there.
+  memory::CopyStream up = memory::CopyStream(at::kCPU);
 };
 
 /// The share at which host and device will end together, from how long the last one took.
@@ -46,10 +48,10 @@ double balanced_share(double share, double host_ms, double device_ms);
 /// ways at once. The host's part is to queue it, in a thread of its own.
 ///
 /// A step: assign(), load_ahead(), start(), updated() of each group; or drop() where the step is skipped.
-/// Stream:      three of its own: to the device, AdamW, home. updated() returns when work has been queued;
-///              the caller waits for the device in wait_home() and drop() alone. The thread queues a copy
-///              when it can begin: one that waited for an event could hold up another stream's on its way to
-///              the same copy engine.
+/// Stream:      the one that it is given, to the device, and two of its own: AdamW, home. updated() returns
+///              when work has been queued; the caller waits for the device in wait_home() and drop() alone.
+///              A copy engine that one stream keeps busy lets no other's copies in: so one stream carries all
+///              that goes up, and the thread queues a copy when it can begin, two pieces ahead.
 /// Memory:      device: kSlots x 3 states of the largest piece, allocated once.
 /// Determinism: bitwise, and the bits of an update on the host.
 /// Threads:     one calls. Throws what HostWorker throws once a task has failed.

@@ -138,8 +138,11 @@ void HostUpdate::build_share() {
   }
   if (largest == 0) return;
   const at::ScalarType states = groups_.front().group->masters().scalar_type();
-  share_ = std::make_unique<DeviceShare>(DeviceShareOptions{
-      .device = options_.device, .piece_elements = largest, .states = states, .groups = groups_.size()});
+  share_ = std::make_unique<DeviceShare>(DeviceShareOptions{.device = options_.device,
+                                                            .piece_elements = largest,
+                                                            .states = states,
+                                                            .groups = groups_.size(),
+                                                            .up = uploads_});
 }
 
 void HostUpdate::learn_share() {

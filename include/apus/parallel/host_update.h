@@ -66,7 +66,7 @@ struct APUS_API HostUpdateTimes {
 /// groups (DeviceShare): their states travel there and home, and neither gradients nor parameters do.
 /// Stream:      copies to the host and back run on two streams of their own. No call waits for the device
 ///              but add(), for the last but one before it, and those that say so. The device's share has
-///              three more.
+///              two more.
 /// Collectives: none.
 /// Memory:      pinned, allocated once: gradients on the device: U a group, in their dtype; on the host: two
 ///              buffers of the largest group for what arrives; parameters on the device in another dtype
@@ -80,7 +80,7 @@ class APUS_API HostUpdate final {
   /// Pieces that are on the device at a time.
   static constexpr size_t kSlots = 4;
   /// What the device gets before it is known what that takes.
-  static constexpr double kFirstDeviceShare = 0.6;
+  static constexpr double kFirstDeviceShare = 0.5;
   /// Rounded pieces on their way from host to device at a time.
   static constexpr size_t kRooms = 8;
 
