@@ -303,13 +303,14 @@ class NcclGroup final : public Communicator {
                                       std::move(flight), waits);
   }
 
-  /// Waits until NCCL has put the operation on the stream; the watch minds the deadline.
+  /// Waits until NCCL has put the operation on the stream; the watch minds the deadline. A thread of NCCL's
+  /// does that in tens of microseconds, so a nap, which the kernel makes one of 70, comes only after those.
   void settle(const OpInfo& info, NcclResult answer) {
-    constexpr int kYields = 64;
-    constexpr std::chrono::microseconds kNap{20};
-    for (int polls = 0; answer == NcclResult::kInProgress; ++polls) {
+    constexpr std::chrono::microseconds kNoNap{300}, kNap{20};
+    const auto start = std::chrono::steady_clock::now();
+    while (answer == NcclResult::kInProgress) {
       if (job_->domain->ended()) job_->domain->raise(*state_, info);
-      if (polls < kYields) {
+      if (std::chrono::steady_clock::now() - start < kNoNap) {
         std::this_thread::yield();
       } else {
         std::this_thread::sleep_for(kNap);
