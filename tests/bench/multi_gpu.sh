@@ -121,7 +121,7 @@ seed() {
     is_wanted $policy && seed_run run policy=$policy ranks=$ranks steps=$steps cap_gib=$cap
   done
   # One GPU keeps all of the optimizer, which does not fit in the cap; recompute as the capped ranks have to.
-  is_wanted one && seed_run run policy=zero2 ranks=1 steps=6 cap_gib=0 recompute=$([ -n "$dry" ] && echo auto || echo true)
+  is_wanted one && seed_run run policy=zero2 ranks=1 steps=12 cap_gib=0 recompute=$([ -n "$dry" ] && echo auto || echo true)
   is_wanted resume && seed_run resume policy=zero2 ranks=$ranks steps=$([ -n "$dry" ] && echo 24 || echo 10) cap_gib=$cap save_steps=4
   echo "== seed took $((SECONDS - begin)) s"
 }
@@ -136,7 +136,7 @@ one() {
   common="S=1024 accumulation=4"
   $python "$here/seed_job.py" model "$work/model" size=0.5b 2>>"$log/seed.err" || fail model
   $python "$here/seed_job.py" data "$work/data.jsonl" "$work/model" S=1024 rows=200 2>>"$log/seed.err" || fail data
-  seed_run run policy=zero2 ranks=1 steps=6 cap_gib="${CAP_GIB:-38}"
+  seed_run run policy=zero2 ranks=1 steps=12 cap_gib="${CAP_GIB:-38}"
   peers
   timeout 90 $python "$here/peers_fsdp.py" size=0.5b B=2 S=1024 ranks=1 attn=cudnn warm=2 steps=3 peers="$peers" \
     out="$out/fsdp_peer.jsonl" >"$log/fsdp_peer.log" 2>&1 || { fail peer; tail -3 "$log/fsdp_peer.log" | cut -c1-600; }

@@ -75,10 +75,16 @@ class Seed(unittest.TestCase):
         self.assertNotIn('--gradient_checkpointing', words)
         self.assertIn('full_shard auto_wrap', seed_job.command(dict(options, policy='fsdp'), 'OUT'))
 
-    def test_figures_leave_out_the_first_two_steps(self):
-        line = {'loss': 1.0, 'tokens_per_second_per_gpu': 100.0, 'train_speed(s/it)': 2.0, 'memory(GiB)': 3.0}
-        result = seed_job.figures([dict(line, tokens_per_second_per_gpu=1.0)] * 2 + [line] * 3)
-        self.assertEqual((result['tok_s_gpu'], result['steps'], result['memory_gib']), (100.0, 5, 3.0))
+    def test_figures_are_tokens_over_time_without_the_first_steps(self):
+        # Six steps of 8, 1, 1, 1, 1.9 and 0.1 s, 200 tokens each: the last two lines are near one another.
+        ends = [8.0, 9.0, 10.0, 11.0, 12.9, 13.0]
+        took = [b - a for a, b in zip([0.0] + ends, ends)]
+        lines = [{'loss': 1.0, 'tokens_per_second_per_gpu': 200 / s, 'train_speed(s/it)': end / (i + 1), 'memory(GiB)': 3.0,
+                  'mfu': 0.1 * 200 / s} for i, (s, end) in enumerate(zip(took, ends))]
+        result = seed_job.figures(lines)
+        self.assertAlmostEqual(result['tok_s_gpu'], 200.0)
+        self.assertAlmostEqual(result['mfu_percent'], 20.0)
+        self.assertEqual((result['steps'], result['memory_gib'], result['step_s']), (6, 3.0, 1.0))
 
 
 if __name__ == '__main__':

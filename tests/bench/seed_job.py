@@ -13,7 +13,7 @@ KEY=VALUE of run and resume: apus=PROGRAM model=DIR data=FILE work=DIR [ranks=4]
 The command is that of people who come from ms-swift; --max_steps, --logging_steps 1 and, for resume, --save_steps are put over it.
 cap_gib: a process beside the run holds the rest of each GPU, so that a rank sees a card with so much free memory.
 """
-import json, os, re, shutil, signal, statistics, subprocess, sys, threading, time
+import json, os, re, shutil, signal, subprocess, sys, threading, time
 
 SIZES = {
     '14b': dict(hidden_size=5120, intermediate_size=13824, num_hidden_layers=48, num_attention_heads=40, num_key_value_heads=8,
@@ -237,14 +237,18 @@ def steps_of(folder):
     return [line for line in found if 'loss' in line and 'global_step/max_steps' in line]
 
 
-def figures(lines, warm=2):
-    """What the steps behind the first two reached."""
-    timed = lines[warm:] or lines
-    rates = [line['tokens_per_second_per_gpu'] for line in timed]
-    return dict(steps=len(lines), losses=[round(line['loss'], 6) for line in lines],
-                tok_s_gpu=round(statistics.harmonic_mean(rates), 1) if rates else 0.0,
-                step_s=round(statistics.mean(line['train_speed(s/it)'] for line in timed), 3) if timed else 0.0,
-                mfu=next((line['mfu'] for line in reversed(timed) if 'mfu' in line), None),
+def figures(lines, warm=4):
+    """What the steps behind the first four (a third of a short run) reached: tokens of all of them over their time. A line's own
+    rate is of the time between two lines, which is no step's where the host is behind the device."""
+    key, rate = 'train_speed(s/it)', 'tokens_per_second_per_gpu'
+    at = [line[key] * (i + 1) for i, line in enumerate(lines)]  # seconds since the first step began
+    each = [b - a for a, b in zip([0.0] + at, at)]
+    warm = min(warm, len(lines) // 3)
+    tokens, seconds = sum(l[rate] * s for l, s in zip(lines[warm:], each[warm:])), sum(each[warm:])
+    reached = tokens / seconds if seconds > 0 else 0.0
+    percent = next((l['mfu'] / l[rate] for l in reversed(lines) if l.get('mfu') and l[rate]), None)  # of the peak, a token/s
+    return dict(steps=len(lines), losses=[round(line['loss'], 6) for line in lines], tok_s_gpu=round(reached, 1),
+                step_s=round(seconds / max(1, len(lines) - warm), 3), mfu_percent=percent and round(percent * reached, 2),
                 memory_gib=max((line.get('memory(GiB)') or 0 for line in lines), default=0))
 
 
