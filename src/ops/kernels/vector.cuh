@@ -17,6 +17,17 @@ __device__ __forceinline__ uint4 load_vector(const T* from, int64_t index) {
   return __ldg(reinterpret_cast<const uint4*>(from) + index);
 }
 
+/// The same where nobody near reads it again: it takes no room in the first-level cache.
+template <typename T>
+__device__ __forceinline__ uint4 load_vector_once(const T* from, int64_t index) {
+  uint4 raw;
+  // volatile, or it could move to before the kernel's turn (early_launch.cuh)
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
+               : "l"(reinterpret_cast<const uint4*>(from) + index));
+  return raw;
+}
+
 template <typename T>
 __device__ __forceinline__ void store_vector(T* to, int64_t index, const uint4& raw) {
   reinterpret_cast<uint4*>(to)[index] = raw;
