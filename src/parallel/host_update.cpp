@@ -150,8 +150,10 @@ void HostUpdate::learn_share() {
   times_ = worked_;
   times_.device_share = lent_share_;
   times_.device_ms = device_ms.value_or(0.0);
-  if (options_.device_share || !device_ms || times_.host_ms <= 0) return;
-  wanted_share_ = balanced_share(lent_share_, times_.host_ms, *device_ms);
+  // A host that waits for the bus gains nothing where more travels there.
+  const double worked_ms = times_.host_ms - times_.rooms_ms;
+  if (options_.device_share || !device_ms || worked_ms <= 0) return;
+  wanted_share_ = balanced_share(lent_share_, worked_ms, *device_ms);
 }
 
 SharedPiece HostUpdate::shared(size_t index, const Piece& piece) const {
