@@ -96,6 +96,10 @@ ComingValues::ComingValues(const at::Tensor& values, size_t losses, size_t metri
   arrived_->record(c10::impl::VirtualGuardImpl(values.device().type()).getStream(values.device()));
 }
 
+bool ComingValues::are_here() const {
+  return !arrived_ || arrived_->query();
+}
+
 StepValues ComingValues::read() const {
   if (arrived_) arrived_->synchronize();
   const double* const numbers = host_.const_data_ptr<double>();

@@ -43,6 +43,8 @@ class ComingValues final {
   /// on the current stream.
   ComingValues(const at::Tensor& values, size_t losses, size_t metrics);
 
+  /// Whether read() would not wait.
+  bool are_here() const;
   /// Waits for them alone, not for what was queued behind.
   StepValues read() const;
 

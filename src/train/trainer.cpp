@@ -146,6 +146,8 @@ RunSummary Trainer::run(std::shared_ptr<const data::Dataset> train,
 }
 
 void Trainer::run_one(Run& run) {
+  std::optional<double> began;  // where a step is queued that this one follows on
+  if (queued_) began = seconds_since(*context_.clock, run.start);
   data::StepBatches batches;
   std::optional<std::string> error;
   std::exception_ptr failure;
@@ -172,7 +174,7 @@ void Trainer::run_one(Run& run) {
     return;
   }
   const double rate = run.schedule->lr(step - 1 - skipped_steps());
-  queue_step(batches.micro_batches, rate, header, [&] { settle_in(run); });
+  queue_step(batches.micro_batches, rate, header, [&] { settle_in(run, began); });
   queued_->cursor = run.loader->cursor();
   if (must_settle(run, step, header)) settle_in(run);
 }
@@ -185,11 +187,16 @@ bool Trainer::must_settle(const Run& run, int64_t step, const Exchange& header) 
   return objective_->memory() || due(options_.save_steps) || (run.held_out && due(options_.eval_steps));
 }
 
-/// Counts the step that is queued, if there is one, with all that is due then.
-void Trainer::settle_in(Run& run) {
+/// Counts the step that is queued, if there is one, with all that is due then. `behind_since`: when the work
+/// on the step behind it began, if it has; figures that nobody had to wait for may have been there since
+/// then.
+void Trainer::settle_in(Run& run, std::optional<double> behind_since) {
   if (!queued_) return;
   run.cursor = queued_->cursor;
-  finish_step(run, *settle());
+  const bool were_here = queued_->values && queued_->values->are_here();
+  const StepReport report = *settle();
+  run.step_end = were_here && behind_since ? *behind_since : seconds_since(*context_.clock, run.start);
+  finish_step(run, report);
 }
 
 void Trainer::finish_step(Run& run, const StepReport& report) {
@@ -210,7 +217,7 @@ bool Trainer::count_step(Run& run, const StepReport& report) {
   state.window.add(report);
   run.window_tokens += report.tokens;
   run.last_loss = report.loss;
-  state.elapsed_seconds = run.elapsed_before + seconds_since(*context_.clock, run.start);
+  state.elapsed_seconds = run.elapsed_before + run.step_end;
   if (context_.callbacks.on_step) context_.callbacks.on_step(report);
 
   const bool last = state.global_step == state.max_steps;

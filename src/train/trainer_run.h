@@ -46,6 +46,7 @@ struct Trainer::Run {
   std::optional<optim::LrSchedule> schedule = {};
   Clock::Duration start{};
   double elapsed_before = 0.0;
+  double step_end = 0.0;  // seconds from start to the end of the step that is counted
   int64_t first_step = 0;          // of this attempt
   int64_t saved_step = 0;          // what the newest checkpoint holds
   data::LoaderCursor cursor = {};  // behind the step that is counted

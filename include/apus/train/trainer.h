@@ -296,7 +296,7 @@ class APUS_API Trainer final {
   RunSummary summary_of(const Run& run) const;
   void run_one(Run& run);
   bool must_settle(const Run& run, int64_t step, const Exchange& header) const;
-  void settle_in(Run& run);
+  void settle_in(Run& run, std::optional<double> behind_since = {});
   void finish_step(Run& run, const StepReport& report);
   bool count_step(Run& run, const StepReport& report);
   int64_t memory_bytes();

@@ -47,7 +47,9 @@ TEST(StepSums, KeepsNoTape) {
 TEST(StepSums, SendsAllAlongWithOneNumberMore) {
   StepSums sums(2);
   sums.add({scalar(1.5F), scalar(2.5F)}, at::tensor({1.0, 2.0}, at::kDouble));
-  const StepValues values = sums.send(at::full({1}, 7.0, at::kDouble)).read();
+  const ComingValues coming = sums.send(at::full({1}, 7.0, at::kDouble));
+  EXPECT_TRUE(coming.are_here()) << "they did not travel";
+  const StepValues values = coming.read();
   EXPECT_EQ(values.losses, (Numbers{1.5, 2.5}));
   EXPECT_EQ(values.metric_sums, (Numbers{1.0, 2.0}));
   EXPECT_EQ(values.extra, 7.0);
