@@ -13,8 +13,8 @@ DEFAULTS = dict(ranks='2', device='cuda', dtype='fp32', ops='', to='1G', step='2
 UNITS = dict(K=10, M=20, G=30)
 
 
-def parse(words):
-    options = dict(DEFAULTS)
+def parse(words, defaults=DEFAULTS):
+    options = dict(defaults)
     for word in words:
         key, _, value = word.partition('=')
         if key not in options:

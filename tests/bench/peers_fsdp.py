@@ -10,42 +10,15 @@ Where there is no GPU the ranks are on the CPU, over Gloo.
 import datetime, json, os, sys
 
 from comm_peer import start_ranks
-from peers_offload import load_peers
+from peers_offload import load_peers, parse, shard
 
 DEFAULTS = dict(ranks=2, size='7b', B=2, S=4096, accumulation=1, reshard=1, attn='fa3', gc=1, liger=1, compile='', warm=3, steps=8,
                 min_s=0.0, kind='full')
 
 
-def parse(words):
-    case, files = dict(DEFAULTS), {}
-    for word in words:
-        key, _, text = word.partition('=')
-        if key in ('peers', 'out'):
-            files[key] = text
-        elif key in case:
-            case[key] = type(case[key])(text)
-        else:
-            sys.exit(f'{key}: known are peers, out, {", ".join(case)}')
-    if 'peers' not in files:
-        sys.exit(__doc__)
-    return case, files
-
-
-def shard(model, peers, case, mesh):
-    """One FSDP unit a layer and one for the rest, as the documentation of FSDP2 has it."""
-    import torch
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    options = dict(mesh=mesh, reshard_after_forward=bool(case['reshard']),
-                   mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
-    for layer in peers.layers(model):
-        fully_shard(layer, **options)
-    fully_shard(model, **options)
-
-
 def run(peers, case):
     import torch
     import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
     device = peers.dev()
     rank, ranks = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
     if device == 'cuda':
@@ -60,7 +33,7 @@ def run(peers, case):
     if case['compile'] == 'layer':
         for layer in peers.layers(model):
             layer.compile()
-    shard(model, peers, case, init_device_mesh(device, (ranks,)))
+    shard(model, peers, ranks, reshard_after_forward=bool(case['reshard']))
     if device == 'cuda':
         torch.cuda.empty_cache()
     parameters = list(model.parameters())
@@ -90,7 +63,7 @@ def run(peers, case):
 
 
 def main(words):
-    case, files = parse(words)
+    case, files = parse(words, DEFAULTS, __doc__)
     if 'RANK' not in os.environ:
         return start_ranks(words, case['ranks'])
     line = dict(peer=' '.join(w for w in words if not w.startswith(('peers=', 'out='))), ranks=case['ranks'])

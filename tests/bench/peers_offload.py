@@ -25,14 +25,29 @@ def load_peers(path):
     return module
 
 
-def shard(model, peers, case, device):
+def parse(words, defaults, usage):
+    """The case that the words make of the defaults, and the files that they name."""
+    case, files = dict(defaults), {}
+    for word in words:
+        key, _, text = word.partition('=')
+        if key in ('peers', 'out'):
+            files[key] = text
+        elif key in case:
+            case[key] = type(case[key])(text)
+        else:
+            sys.exit(f'{key}: known are peers, out, {", ".join(case)}')
+    if 'peers' not in files:
+        sys.exit(usage)
+    return case, files
+
+
+def shard(model, peers, ranks, **options):
     """One FSDP unit a layer and one for the rest, as the documentation of FSDP2 has it."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     import torch
-    options = dict(mesh=init_device_mesh(device, (1,)),
-                   mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
-                   offload_policy=CPUOffloadPolicy() if case['offload'] else OffloadPolicy())
+    options.update(mesh=init_device_mesh(peers.dev(), (ranks,)),
+                   mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
     for layer in peers.layers(model):
         fully_shard(layer, **options)
     fully_shard(model, **options)
@@ -41,6 +56,7 @@ def shard(model, peers, case, device):
 def run(peers, case):
     import torch
     import torch.distributed as dist
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy
     device = peers.dev()
     store = tempfile.mktemp()
     dist.init_process_group('cpu:gloo,cuda:nccl' if device == 'cuda' else 'gloo', init_method='file://' + store, rank=0,
@@ -52,7 +68,7 @@ def run(peers, case):
     if case['gc']:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={'use_reentrant': False})
     model.train()
-    shard(model, peers, case, device)
+    shard(model, peers, 1, offload_policy=CPUOffloadPolicy() if case['offload'] else OffloadPolicy())
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     vocabulary = peers.CFG[case['size']]['vocab_size']
@@ -76,17 +92,7 @@ def run(peers, case):
 
 
 def main(words):
-    case, files = dict(DEFAULTS), {}
-    for word in words:
-        key, _, text = word.partition('=')
-        if key in ('peers', 'out'):
-            files[key] = text
-        elif key in case:
-            case[key] = type(case[key])(text)
-        else:
-            sys.exit(f'{key}: known are peers, out, {", ".join(case)}')
-    if 'peers' not in files:
-        sys.exit(__doc__)
+    case, files = parse(words, DEFAULTS, __doc__)
     line = dict(peer=' '.join(w for w in words if not w.startswith(('peers=', 'out='))))
     try:
         line.update(run(load_peers(files['peers']), case))

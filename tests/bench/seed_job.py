@@ -15,6 +15,8 @@ cap_gib: a process beside the run holds the rest of each GPU, so that a rank see
 """
 import json, os, re, shutil, signal, subprocess, sys, threading, time
 
+from comm_peer import parse
+
 SIZES = {
     '14b': dict(hidden_size=5120, intermediate_size=13824, num_hidden_layers=48, num_attention_heads=40, num_key_value_heads=8,
                 vocab_size=152064, max_position_embeddings=32768),
@@ -196,16 +198,6 @@ DEFAULTS = dict(apus='', model='', data='', work='', ranks='4', policy='zero2', 
                 recompute='auto', backend='nccl', save_steps='4', out='')
 
 
-def parse(words):
-    options = dict(DEFAULTS)
-    for word in words:
-        key, _, value = word.partition('=')
-        if key not in options:
-            sys.exit(f'{word}: known are {", ".join(options)}')
-        options[key] = value
-    return options
-
-
 def command(options, folder, save_steps='200'):
     policy = ['--fsdp', 'full_shard auto_wrap'] if options['policy'] == 'fsdp' else ['--deepspeed', options['policy']]
     words = [options['apus'], 'dpo', '--model', options['model'], '--dataset', options['data'], '--train_type', 'lora', '--lora_rank', '64',
@@ -346,7 +338,7 @@ def main(words):
         values = dict(dict(S='4096', rows='1920'), **dict(w.split('=', 1) for w in named))
         make_data(rest[0], rest[1], int(values['S']), int(values['rows']))
         return 0
-    options = parse(words[1:])
+    options = parse(words[1:], DEFAULTS)
     if not all(options[key] for key in ('apus', 'model', 'data', 'work')):
         sys.exit(__doc__)
     line = run(options) if what == 'run' else resume(options)
