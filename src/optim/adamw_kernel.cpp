@@ -80,9 +80,9 @@ void round_stochastically(const float* from, uint16_t* to, int64_t count, Rounde
     const uint64_t group = element / kRoundingGroup;
     const auto lane = static_cast<uint32_t>(element % kRoundingGroup);
     if (i == 0 || lane == 0) {
-      block = philox4x32({{static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), rounding.step,
-                           static_cast<uint32_t>(array)}},
-                         rounding.key);
+      block = philox4x32<kRoundingRounds>({{static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
+                                            rounding.step, static_cast<uint32_t>(array)}},
+                                          rounding.key);
     }
     const uint32_t random = block.w[lane / 2] >> (lane % 2 * 16) & 0xFFFFu;
     const uint32_t bits = __builtin_bit_cast(uint32_t, from[i]);

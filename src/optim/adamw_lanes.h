@@ -158,14 +158,14 @@ void update_fp32(const AdamwArrays& a, int64_t count, const AdamwCoefficients& c
   portable(advanced<kGradIsBf16, kCopy>(a, at), count - at, c);
 }
 
-/// Philox's keys of the ten rounds, the same in all lanes.
+/// Philox's keys of all rounds, the same in all lanes.
 template <typename Lanes>
 struct RoundKeys {
-  typename Lanes::Words first[10], second[10];
+  typename Lanes::Words first[kRoundingRounds], second[kRoundingRounds];
 
   explicit APUS_LANES_INLINE RoundKeys(uint64_t key) {
     auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+    for (int round = 0; round < kRoundingRounds; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
       first[round] = Lanes::all_words(k0);
       second[round] = Lanes::all_words(k1);
     }
@@ -194,8 +194,8 @@ APUS_LANES_INLINE void random_bits(typename Lanes::Words groups, uint32_t step, 
     w2[array] = Lanes::all_words(step);
     w3[array] = Lanes::all_words(array);
   }
-#pragma GCC unroll 10
-  for (int round = 0; round < 10; ++round) {
+#pragma GCC unroll 8
+  for (int round = 0; round < kRoundingRounds; ++round) {
 #pragma GCC unroll 3
     for (int array = 0; array < 3; ++array) {
       const Words a = Lanes::product(factor0, w0[array]), b = Lanes::product(factor2, w2[array]);

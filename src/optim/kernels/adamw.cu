@@ -286,14 +286,15 @@ __device__ __forceinline__ Product multiply_wide(uint32_t a, uint32_t b) {
   return product;
 }
 
-/// philox4x32 of base/philox.h, with 32 x 32 -> 64 bit products: nvcc makes more of 64 bit ones.
+/// philox4x32<kRoundingRounds> of base/philox.h, with 32 x 32 -> 64 bit products: nvcc makes more of 64 bit
+/// ones.
 __device__ __forceinline__ PhiloxBlock random_block(uint64_t key, uint64_t group, uint32_t step,
                                                     RoundedArray array) {
   uint32_t w0 = static_cast<uint32_t>(group), w1 = static_cast<uint32_t>(group >> 32), w2 = step,
            w3 = static_cast<uint32_t>(array);
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
 #pragma unroll
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < detail::kRoundingRounds; ++round) {
     const Product a = multiply_wide(w0, 0xD2511F53u), b = multiply_wide(w2, 0xCD9E8D57u);
     w0 = b.high ^ w1 ^ k0, w1 = b.low;
     w2 = a.high ^ w3 ^ k1, w3 = a.low;

@@ -13,13 +13,18 @@ void expect_block(const PhiloxBlock& got, const PhiloxBlock& expected) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(got.w[i], expected.w[i]) << "word " << i;
 }
 
-// kat_vectors of Random123 1.14, philox4x32 10.
+// kat_vectors of Random123 1.14, philox4x32 10 and 7.
 TEST(Philox, MatchesTheKnownAnswersOfRandom123) {
   expect_block(philox4x32({{0, 0, 0, 0}}, 0), {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}});
   expect_block(philox4x32({{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}}, 0xffffffffffffffff),
                {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}});
   expect_block(philox4x32({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, 0x299f31d0a4093822),
                {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}});
+  expect_block(philox4x32<7>({{0, 0, 0, 0}}, 0), {{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}});
+  expect_block(philox4x32<7>({{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}}, 0xffffffffffffffff),
+               {{0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}});
+  expect_block(philox4x32<7>({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, 0x299f31d0a4093822),
+               {{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}});
 }
 
 TEST(Philox, KeysDependOnSeedAndPathAndStayTheSameForever) {

@@ -10,6 +10,7 @@
 
 #include "apus/base/dtype.h"
 #include "apus/base/philox.h"
+#include "optim/adamw_rows.h"
 
 namespace apus::optim::detail {
 namespace {
@@ -224,7 +225,7 @@ TEST(AdamwKernel, RandomBitsArePhiloxWords) {
                        {.key = key, .step = 9, .first_element = kFirst});
   for (int64_t i = 0; i < kCount; ++i) {
     const auto element = static_cast<uint32_t>(kFirst + i);
-    const PhiloxBlock block = philox4x32({{element / 8, 0, 9, 0}}, key);
+    const PhiloxBlock block = philox4x32<kRoundingRounds>({{element / 8, 0, 9, 0}}, key);
     const uint32_t random = block.w[element % 8 / 2] >> (element % 2 * 16) & 0xFFFFu;
     ASSERT_EQ(master[static_cast<size_t>(i)], 0x3F80 + (random >= 0x8000u ? 1 : 0)) << i;
   }
