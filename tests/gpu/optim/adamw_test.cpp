@@ -149,6 +149,40 @@ TEST_F(GpuAdamw, Bfloat16StatesHaveTheBitsOfTheCpu) {
   }
 }
 
+/// Every bit pattern of bf16, 64 neighbours of one exponent and sign in a row, the rows in no order.
+at::Tensor every_bf16(uint64_t turn) {
+  constexpr int64_t kAll = 1 << 16;
+  const at::Tensor patterns = at::empty({kAll}, at::kShort);
+  for (int64_t i = 0; i < kAll; ++i) {
+    const uint64_t row = (static_cast<uint64_t>(i) / 64 * 389 + turn) % 1024;
+    patterns.data_ptr<int16_t>()[i] = static_cast<int16_t>(static_cast<uint16_t>(row * 64 + i % 64));
+  }
+  return patterns.view(at::kBFloat16);
+}
+
+/// One step over gradients and moments of every size that there is: roots of zeros, of tiny numbers, of what
+/// overflows; second moments that are not negative, as squares are.
+void expect_twin_at_every_size(at::ScalarType states) {
+  const auto on = [states](at::Device device) {
+    const auto placed_as = [&](const at::Tensor& values) { return values.to(states).to(device); };
+    const at::Tensor wide = every_bf16(1), squares = every_bf16(77).to(at::kFloat).abs();
+    const AdamwState state{placed_as(random_tensor({wide.numel()}, 4)), placed_as(wide), placed_as(squares)};
+    const AdamwSegments whole({{.begin = 0, .end = wide.numel(), .rounding_key = 5}}, wide.numel(), device);
+    adamw_step(state, every_bf16(500).to(device), {}, whole, {.lr = 1e-2, .decay = 0.1, .step = 2});
+    return state;
+  };
+  const AdamwState cpu = on(at::kCPU), gpu = on(at::Device(at::kCUDA, 0));
+  const std::string what = std::string("states ") + c10::toString(states);
+  expect_same_bits(gpu.master_N, cpu.master_N, what + " master");
+  expect_same_bits(gpu.exp_avg_N, cpu.exp_avg_N, what + " exp_avg");
+  expect_same_bits(gpu.exp_avg_sq_N, cpu.exp_avg_sq_N, what + " exp_avg_sq");
+}
+
+TEST_F(GpuAdamw, NumbersOfEverySizeHaveTheBitsOfTheCpu) {
+  expect_twin_at_every_size(at::kFloat);
+  expect_twin_at_every_size(at::kBFloat16);
+}
+
 TEST_F(GpuAdamw, TheStepMayBeKnownToTheDeviceAlone) {
   expect_twin({.elements = 4096, .copy = at::kBFloat16}, /*step_on_device=*/true);
   expect_twin({.elements = 4096, .states = at::kBFloat16, .grad = at::kBFloat16}, /*step_on_device=*/true);
