@@ -18,7 +18,8 @@ namespace {
 using Words = std::vector<std::string>;
 
 /// Copies of the model that hybrid sharding keeps, and its secondary shards, must share the ranks evenly.
-void check_division(const JobOptions& options, const parallel::ShardPolicy& policy, int world) {
+void check_division(const JobOptions& options, const std::string& deepspeed,
+                    const parallel::ShardPolicy& policy, int world) {
   const int replicas = policy.replicate;
   if (!options.fsdp.empty() && (replicas < 1 || world % replicas != 0)) {
     throw ConfigError(detail::concat("--fsdp_config: dp_replicate ", replicas, " keeps ", replicas,
@@ -27,7 +28,7 @@ void check_division(const JobOptions& options, const parallel::ShardPolicy& poli
   }
   const int* partition = std::get_if<int>(&policy.reshard_after_forward);
   if (partition && world % *partition != 0) {
-    throw ConfigError(detail::concat("--deepspeed: zero_optimization.zero_hpz_partition_size ", *partition,
+    throw ConfigError(detail::concat(deepspeed, ": zero_optimization.zero_hpz_partition_size ", *partition,
                                      " does not divide the ", world, " ranks evenly; take a divisor of ",
                                      world));
   }
@@ -71,7 +72,7 @@ parallel::ShardedModelOptions engine_options(const JobOptions& options, const Ra
   const DeepspeedConfig deepspeed(options.deepspeed);
   tell_engine(deepspeed, engine);
   engine.policy = shard_policy(options, ranks);
-  check_division(options, engine.policy, ranks.world);
+  check_division(options, deepspeed.source(), engine.policy, ranks.world);
   engine.recompute = options.gradient_checkpointing.value_or(true) ? parallel::Recompute::kBlock
                                                                    : parallel::Recompute::kNone;
   if (options.torch_dtype) engine.compute_dtype = dtype_of(*options.torch_dtype);
