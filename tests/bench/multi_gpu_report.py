@@ -126,8 +126,9 @@ def show_seed(folder):
         good = good and line['rc'] == 0
         if line['run'] == 'seed' and line['rc'] == 0:
             rates[line['policy'], line['ranks']] = line
-            print('seed %-7s ranks %d: %d steps, %.1f tok/s a GPU, MFU %s %%, memory %.2f GiB a rank at most, on cards %s' % (
-                line['policy'], line['ranks'], line['steps'], line['tok_s_gpu'], line['mfu_percent'], line['memory_gib'], line['card_gib']))
+            print('seed %-7s ranks %d: %d steps, %.1f tok/s a GPU, %smemory %.2f GiB a rank at most, on cards %s' % (
+                line['policy'], line['ranks'], line['steps'], line['tok_s_gpu'],
+                '' if line['mfu_percent'] is None else 'MFU %s %%, ' % line['mfu_percent'], line['memory_gib'], line['card_gib']))
             print('    ', *line['plan'][:1])
         elif line['run'] == 'resume' and line['rc'] == 0:
             print('seed %-7s ranks %d: rank %d killed after step %d; the same command went on: %s' % (
