@@ -16,7 +16,7 @@ std::vector<Flag> model_flags() {
        also({"tuner_type"}, among({"lora", "full"}, acts("train_type", kText, "lora",
                                                          "lora: an adapter; full: the model itself"))),
        acts("torch_dtype", kText, "model's", "float32, bfloat16 or float16: what the model computes in"),
-       acts("bf16", kBoolean, "model's", "true: bfloat16, false: float32"),
+       acts("bf16", kBoolean, "model's", "true: bfloat16, false: float32 where no flag or file says float16"),
        acts("fp16", kBoolean, "false", "true: float16 with loss scaling"),
        acts("base_dtype", kText, "model's", "dtype of the frozen base"),
        acts("rope_scaling", kText, "config's",

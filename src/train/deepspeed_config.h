@@ -58,6 +58,9 @@ class DeepspeedConfig final {
 /// Stage, offload and secondary partition. Throws ConfigError where they do not go together.
 parallel::ShardPolicy shard_policy(const DeepspeedConfig& config);
 
+/// Throws ConfigError unless zero_hpz_partition_size divides the ranks.
+void check_secondary_partition(const DeepspeedConfig& config, int world);
+
 /// What the engine is told besides its policy.
 void tell_engine(const DeepspeedConfig& config, parallel::ShardedModelOptions& engine);
 

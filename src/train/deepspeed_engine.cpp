@@ -1,6 +1,7 @@
 // From a DeepSpeed configuration to the engine's options.
 #include <algorithm>
 #include <string>
+#include <variant>
 
 #include "apus/base/error.h"
 #include "train/deepspeed_config.h"
@@ -66,6 +67,14 @@ parallel::ShardPolicy shard_policy(const DeepspeedConfig& config) {
   if (residency.parameters == Residency::kHost)
     need_stage(config, "zero_optimization.offload_param device cpu", stage, 3);
   return policy;
+}
+
+void check_secondary_partition(const DeepspeedConfig& config, int world) {
+  const parallel::ShardPolicy policy = shard_policy(config);
+  const int* partition = std::get_if<int>(&policy.reshard_after_forward);
+  APUS_CHECK(!partition || world % *partition == 0, ConfigError, config.source(),
+             ": zero_optimization.zero_hpz_partition_size ", partition ? *partition : 1,
+             " does not divide the ", world, " ranks evenly; take a divisor of ", world);
 }
 
 void tell_engine(const DeepspeedConfig& config, parallel::ShardedModelOptions& engine) {

@@ -1,13 +1,16 @@
 // From a DeepSpeed configuration to the options that flags set.
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "apus/base/error.h"
 #include "apus/base/json.h"
 #include "apus/optim/schedule.h"
 #include "train/deepspeed_config.h"
+#include "train/job_checks.h"
 #include "train/job_dtype.h"
 
 namespace apus::train {
@@ -33,6 +36,8 @@ class Settler {
     schedule();
     batches();
     activations();
+    check_secondary_partition(config_, world_);
+    check_values();
   }
 
  private:
@@ -57,6 +62,21 @@ class Settler {
       disagree("--" + std::string(flag) + " " + flag_text(options_.*field),
                std::string(key) + " " + shown(*value));
     options_.*field = wanted;
+    taken_.emplace(flag, key);
+  }
+
+  /// Names the file's key where a flag would be refused for the value.
+  void check_values() const {
+    try {
+      check_job(options_);
+    } catch (const ConfigError& error) {
+      const std::string_view message = error.what();
+      for (const auto& [flag, key] : taken_) {
+        const std::string start = "--" + flag + " ";
+        if (message.starts_with(start))
+          throw ConfigError(detail::concat(config_.source(), ": ", key, " ", message.substr(start.size())));
+      }
+    }  // of flags: whoever checks the whole job says it
   }
 
   template <typename T>
@@ -139,7 +159,9 @@ class Settler {
     APUS_CHECK(
         bf16 != true || fp16 != true, ConfigError, config_.source(),
         ": fp16.enabled and bf16.enabled are both true: the model computes in one dtype; switch one off");
-    const std::string word = dtype_of_flags(options_);
+    // --bf16 false by itself does not speak against fp16.
+    const bool leaves_fp16 = options_.bf16 == false && !options_.torch_dtype && fp16 == true;
+    const std::string word = leaves_fp16 ? "float16" : dtype_of_flags(options_);
     const auto match = [&](const char* key, const std::optional<bool>& enabled, const char* dtype) {
       if (!enabled) return;
       if (!word.empty() && (word == dtype) != *enabled)
@@ -262,6 +284,7 @@ class Settler {
   JobOptions& options_;
   const DeepspeedConfig& config_;
   int world_;
+  std::map<std::string, std::string> taken_;  // flag -> key
 };
 
 }  // namespace

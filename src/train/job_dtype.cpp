@@ -21,15 +21,17 @@ std::string dtype_of_flags(const JobOptions& options) {
       !options.fp16 || options.bf16 != true, ConfigError,
       "--fp16 true and --bf16 true contradict each other: the model computes in one dtype; leave one of "
       "them out");
-  std::string wanted;
-  if (options.bf16) wanted = *options.bf16 ? "bfloat16" : "float32";
-  if (options.fp16) wanted = "float16";
-  const std::string given = options.torch_dtype.value_or(wanted);
-  if (wanted.empty() || given == wanted) return given;
-  throw ConfigError(detail::concat(options.fp16    ? "--fp16 true"
-                                   : *options.bf16 ? "--bf16 true"
-                                                   : "--bf16 false",
-                                   " and --torch_dtype ", given, " contradict each other"));
+  const auto refuse = [&](const char* flag) {
+    throw ConfigError(detail::concat(flag, " and --torch_dtype ", *options.torch_dtype,
+                                     " contradict each other: leave one of them out"));
+  };
+  const std::string wanted = options.fp16 ? "float16" : options.bf16 == true ? "bfloat16" : "";
+  if (!wanted.empty()) {
+    if (options.torch_dtype.value_or(wanted) != wanted) refuse(options.fp16 ? "--fp16 true" : "--bf16 true");
+    return wanted;
+  }
+  if (options.bf16 == false && options.torch_dtype == "bfloat16") refuse("--bf16 false");
+  return options.torch_dtype.value_or(options.bf16 == false ? "float32" : "");
 }
 
 }  // namespace apus::train

@@ -15,6 +15,7 @@ at::ScalarType dtype_of(const std::string& word);
 std::string dtype_word(at::ScalarType dtype);
 
 /// What --torch_dtype, --bf16 and --fp16 say together; empty: nothing, so that the model's own is taken.
+/// --bf16 false is float32 where nothing else names a dtype.
 /// Throws:      ConfigError where they contradict each other.
 std::string dtype_of_flags(const JobOptions& options);
 

@@ -17,21 +17,11 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// Copies of the model that hybrid sharding keeps, and its secondary shards, must share the ranks evenly.
-void check_division(const JobOptions& options, const std::string& deepspeed,
-                    const parallel::ShardPolicy& policy, int world) {
-  const int replicas = policy.replicate;
-  if (!options.fsdp.empty() && (replicas < 1 || world % replicas != 0)) {
-    throw ConfigError(detail::concat("--fsdp_config: dp_replicate ", replicas, " keeps ", replicas,
-                                     " copies of the model, which do not divide the ", world,
-                                     " ranks evenly; take a divisor of ", world));
-  }
-  const int* partition = std::get_if<int>(&policy.reshard_after_forward);
-  if (partition && world % *partition != 0) {
-    throw ConfigError(detail::concat(deepspeed, ": zero_optimization.zero_hpz_partition_size ", *partition,
-                                     " does not divide the ", world, " ranks evenly; take a divisor of ",
-                                     world));
-  }
+/// Copies of the model that hybrid sharding keeps must share the ranks evenly.
+void check_replicas(int replicas, int world) {
+  APUS_CHECK(replicas >= 1 && world % replicas == 0, ConfigError, "--fsdp_config: dp_replicate ", replicas,
+             " keeps ", replicas, " copies of the model, which do not divide the ", world,
+             " ranks evenly; take a divisor of ", world);
 }
 
 /// transformers' classes of one kind of model, its blocks' first.
@@ -72,7 +62,11 @@ parallel::ShardedModelOptions engine_options(const JobOptions& options, const Ra
   const DeepspeedConfig deepspeed(options.deepspeed);
   tell_engine(deepspeed, engine);
   engine.policy = shard_policy(options, ranks);
-  check_division(options, deepspeed.source(), engine.policy, ranks.world);
+  if (options.fsdp.empty()) {
+    check_secondary_partition(deepspeed, ranks.world);
+  } else {
+    check_replicas(engine.policy.replicate, ranks.world);
+  }
   engine.recompute = options.gradient_checkpointing.value_or(true) ? parallel::Recompute::kBlock
                                                                    : parallel::Recompute::kNone;
   if (options.torch_dtype) engine.compute_dtype = dtype_of(*options.torch_dtype);

@@ -55,6 +55,17 @@ TEST(DeepspeedSettings, AFlagThatSaysOtherwiseIsAnErrorWithBothValues) {
             "accepted");
 }
 
+TEST(DeepspeedSettings, AValueThatAFlagCouldNotHaveIsSaidOfItsKey) {
+  EXPECT_EQ(refusal_of(R"({"gradient_clipping": -1})"),
+            "--deepspeed: gradient_clipping must not be negative, got -1");
+  EXPECT_NE(refusal_of(R"({"optimizer": {"type": "AdamW", "params": {"lr": -1}}})")
+                .find("--deepspeed: optimizer.params.lr must"),
+            std::string::npos);
+  EXPECT_EQ(refusal_of(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 3}})"),
+            "--deepspeed: zero_optimization.zero_hpz_partition_size 3 does not divide the 4 ranks evenly; "
+            "take a divisor of 4");
+}
+
 TEST(DeepspeedSettings, AutoLeavesItToTheFlags) {
   const char* text = R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
       "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "bf16": {"enabled": "auto"},
@@ -132,6 +143,10 @@ TEST(DeepspeedSettings, OneDtypeIsSaid) {
   EXPECT_NE(refusal_of(R"({"bf16": {"enabled": false}})", [](auto& o) { o.bf16 = true; })
                 .find("--bf16 true and bf16.enabled false of --deepspeed contradict"),
             std::string::npos);
+  EXPECT_EQ(resolved(R"({"fp16": {"enabled": true}})", [](auto& o) { o.bf16 = false; }).torch_dtype,
+            "float16");
+  EXPECT_EQ(resolved(R"({"bf16": {"enabled": false}})", [](auto& o) { o.bf16 = false; }).torch_dtype,
+            "float32");
   EXPECT_NE(refusal_of(R"({"fp16": {"enabled": false}})", [](auto& o) { o.fp16 = true; })
                 .find("--fp16 true and fp16.enabled false of --deepspeed contradict"),
             std::string::npos);

@@ -51,8 +51,15 @@ TEST(JobOptions, Bf16DecidesTheDtypeAndMustNotContradictIt) {
   EXPECT_EQ(resolve_job(options, 1).torch_dtype, "bfloat16");
   options.bf16 = false;
   EXPECT_EQ(resolve_job(options, 1).torch_dtype, "float32");
+  options.torch_dtype = "float16";
+  EXPECT_EQ(resolve_job(options, 1).torch_dtype, "float16") << "--bf16 false does not speak against it";
   options.torch_dtype = "bfloat16";
   EXPECT_THROW(resolve_job(options, 1), ConfigError);
+  EXPECT_NE(error_of([](auto& o) {
+              o.fp16 = true;
+              o.torch_dtype = "float32";
+            }).find("--fp16 true and --torch_dtype float32 contradict each other: leave one of them out"),
+            std::string::npos);
 }
 
 TEST(JobOptions, ErrorsNameTheFlag) {
