@@ -116,7 +116,9 @@ int64_t read_optimizer_shard(const fs::path& folder, int rank, int world,
   check_metadata(file, "rank", std::to_string(rank), "another rank's shard");
   for (const parallel::GroupState& state : states) {
     check_metadata(file, state.group + ".layout", layout_text(state),
-                   "other trainable parameters in " + state.group);
+                   "other trainable parameters in " + state.group +
+                       ", or cut in another way: states are read under the --deepspeed or --fsdp that they "
+                       "were written under, and --resume_only_model true takes the weights alone");
     for (const auto& [suffix, tensor] : tensors_of(state)) read_tensor(file, state.group + suffix, tensor);
   }
   const auto updates = file.metadata().find("updates");

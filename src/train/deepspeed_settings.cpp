@@ -3,7 +3,6 @@
 #include <cctype>
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "apus/base/error.h"
@@ -70,12 +69,16 @@ class Settler {
     try {
       check_job(options_);
     } catch (const ConfigError& error) {
-      const std::string_view message = error.what();
+      std::string message = error.what();
+      bool is_files = false;
       for (const auto& [flag, key] : taken_) {
-        const std::string start = "--" + flag + " ";
-        if (message.starts_with(start))
-          throw ConfigError(detail::concat(config_.source(), ": ", key, " ", message.substr(start.size())));
+        const std::string word = "--" + flag + " ";
+        is_files = is_files || message.starts_with(word);
+        for (size_t at = message.find(word); at != std::string::npos;
+             at = message.find(word, at + key.size()))
+          message.replace(at, word.size() - 1, key);
       }
+      if (is_files) throw ConfigError(detail::concat(config_.source(), ": ", message));
     }  // of flags: whoever checks the whole job says it
   }
 
