@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "apus/base/error.h"
@@ -69,6 +70,31 @@ Json parse_document(std::string_view text, const std::string& source, int64_t fi
     throw DataError(source, first_line, std::string("not valid JSON: ") + error.what());
   }
 }
+
+// Looks for keys that an object has twice, of which a parser keeps the last.
+class UniqueKeys final {
+ public:
+  explicit UniqueKeys(const std::string& source) : source_(source) {}
+
+  bool operator()(int, nlohmann::json::parse_event_t event, const nlohmann::json& value) {
+    using Event = nlohmann::json::parse_event_t;
+    if (event == Event::object_start) objects_.emplace_back();
+    if (event == Event::object_end) objects_.pop_back();
+    if (event != Event::key) return true;
+    const auto& name = value.get_ref<const std::string&>();
+    const bool is_new = objects_.back().insert(name).second;
+    if (!is_new) {
+      throw DataError(
+          source_, 0,
+          detail::concat("the key '", name, "' stands twice in one object; leave one of them out"));
+    }
+    return true;
+  }
+
+ private:
+  const std::string& source_;
+  std::vector<std::set<std::string>> objects_;
+};
 
 // Forwards to the caller's handler; broken text becomes a DataError with its place.
 class PlacedSax final : public JsonSax {
@@ -197,6 +223,11 @@ nlohmann::json parse_json(std::string_view text, const std::string& source, int6
   return parse_document<nlohmann::json>(text, source, first_line);
 }
 
+nlohmann::json parse_json_settings(std::string_view text, const std::string& source) {
+  parse_json(text, source);  // its messages have a place
+  return nlohmann::json::parse(text.begin(), text.end(), UniqueKeys(source));
+}
+
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source,
                                           int64_t first_line) {
   return parse_document<nlohmann::ordered_json>(text, source, first_line);
@@ -255,6 +286,10 @@ bool StrictJsonSax::unexpected(std::string_view what) {
 
 nlohmann::json load_json_file(const std::filesystem::path& path) {
   return parse_json(read_file(path), path.string());
+}
+
+nlohmann::json load_json_settings(const std::filesystem::path& path) {
+  return parse_json_settings(read_file(path), path.string());
 }
 
 nlohmann::ordered_json load_ordered_json_file(const std::filesystem::path& path) {

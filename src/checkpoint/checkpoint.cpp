@@ -180,7 +180,8 @@ std::string load_checkpoint(const fs::path& checkpoint, parallel::ShardedModel& 
       throw CheckpointError(
           checkpoint.string(), "",
           detail::concat("was written by ", manifest.world, " ranks, this run has ", dp.size(),
-                         "; start it with ", manifest.world, " ranks, or into another output_dir"));
+                         "; start it with ", manifest.world,
+                         " ranks, or give --resume_only_model true, which takes the weights alone"));
     }
     updates = read_optimizer_shard(checkpoint, dp.rank(), dp.size(), model.optimizer_states());
     state = read_file(checkpoint / "trainer_state.json");

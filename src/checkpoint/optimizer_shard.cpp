@@ -57,7 +57,9 @@ void read_tensor(const SafetensorsFile& file, const std::string& name, const at:
   if (view.dtype != dtype || view.data.size() != static_cast<size_t>(target.nbytes())) {
     throw CheckpointError(file.path().string(), name,
                           detail::concat("has ", view.data.size(), " bytes of ", dtype_name(view.dtype),
-                                         ", expected ", target.nbytes(), " of ", dtype_name(dtype)));
+                                         ", expected ", target.nbytes(), " of ", dtype_name(dtype),
+                                         ": states are read under the --optim that they were written under, "
+                                         "and --resume_only_model true takes the weights alone"));
   }
   const std::byte* next = view.data.data();
   for (int64_t begin = 0; begin < target.numel(); begin += kPieceElements) {

@@ -37,7 +37,8 @@ std::vector<Flag> strategy_flags() {
     flags.insert(flags.end(), more.begin(), more.end());
   };
   append(grouped("fsdp", {acts("fsdp", kText, "none",
-                               "full_shard, shard_grad_op, hybrid_shard or fsdp2; also auto_wrap, offload"),
+                               "full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2, no_shard or fsdp2; also auto_wrap, "
+                               "offload"),
                           acts("fsdp_config", kText, "none", "JSON object or file"),
                           acts("fsdp_transformer_layer_cls", kText, "none",
                                "class of the model's blocks, to be checked")}));

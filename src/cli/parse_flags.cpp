@@ -108,7 +108,7 @@ std::vector<std::string> config_words(const nlohmann::json& value) {
 
 nlohmann::json config_file(const std::string& path) {
   try {
-    return load_json_file(path);
+    return load_json_settings(path);
   } catch (const Error& error) {
     throw ConfigError(detail::concat("--config: ", error.what()));
   }

@@ -20,6 +20,7 @@
 #include "apus/data/dataset_source.h"
 #include "apus/models/model_spec.h"
 #include "apus/train/data_look.h"
+#include "apus/train/job_settings.h"
 #include "apus/train/memory_plan_job.h"
 #include "cli/flag_groups.h"
 #include "cli/job_task.h"
@@ -162,7 +163,11 @@ class Planner {
 
   /// On CPUs a rank's share of the memory depends on what all ranks map together, which a first plan says.
   train::JobPlan make_plan() {
-    context_.host_bytes = train::host_share_bytes(1, 0);
+    if (given("host_memory_gib") != nullptr) {
+      context_.host_bytes = int64_t{count_of(values_, table_, "host_memory_gib", 0)} << 30;
+    } else if (!context_.card || given("card") == nullptr) {
+      context_.host_bytes = train::host_share_bytes(1, 0);
+    }
     train::JobPlan plan = train::plan_job(job(), context_);
     if (context_.device == train::PlanDevice::kCard) return plan;
     context_.device_bytes = train::host_share_bytes(context_.world, plan.memory.mapped_bytes);
@@ -171,7 +176,9 @@ class Planner {
 
   std::string text_of(const train::JobPlan& plan, const std::vector<train::RankedPlan>& ranked,
                       const std::string& lengths) const {
-    std::string text = "Task: " + command_.job.task + "\n" + lengths + "\n\n" + train::to_text(plan);
+    const std::string note = train::strategy_note(command_.job);
+    std::string text = "Task: " + command_.job.task + "\n" + lengths + "\n" +
+                       (note.empty() ? "" : note + "\n") + "\n" + train::to_text(plan);
     if (plan.card) return text + "\n\n" + train::to_text(ranked, plan);
     if (context_.device == train::PlanDevice::kCard) return text;
     return text +
@@ -198,6 +205,8 @@ FlagTable plan_flags() {
       {acts("card", kText, "none", "plan for this kind of GPU, as in A100-40GB; none: this machine's CPUs"),
        acts("world", kInteger, "NPROC_PER_NODE", "ranks of the job"),
        acts("cards_per_host", kInteger, "8", "GPUs of a machine; others are reached over the network"),
+       acts("host_memory_gib", kInteger, "this machine's",
+            "host memory of a machine of --card's, for what is offloaded"),
        acts("result_path", kText, "none", "file for the plan as one JSON object")});
   const FlagTable training = training_flags();
   flags.insert(flags.end(), training.flags().begin(), training.flags().end());

@@ -111,12 +111,18 @@ void check_packing(const FlagValues& values, const FlagTable& table, const train
              "without padding; leave one of them out");
 }
 
+/// Whether a word that is the flag's default is a value all the same: a DeepSpeed file may say another one.
+bool names_value(const Flag& flag) {
+  return flag.group == "optimiser" && flag.kind == FlagKind::kText && flag.default_text != "none";
+}
+
 /// What was written, but for words that mean what happens anyway.
 std::set<std::string> given_flags(const FlagValues& values, const FlagTable& table) {
   std::set<std::string> given;
   for (const auto& [name, value] : values.all()) {
     const Flag& flag = *table.find(name);
-    if (flag.status != FlagStatus::kNoEffect && !says_default(flag, value)) given.insert(name);
+    if (flag.status == FlagStatus::kNoEffect) continue;
+    if (!says_default(flag, value) || names_value(flag)) given.insert(name);
   }
   return given;
 }

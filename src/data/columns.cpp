@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 Json parse_flag(std::string_view text, const std::string& flag) {
   try {
-    return parse_json(text, flag);
+    return parse_json_settings(text, flag);
   } catch (const DataError& error) {
     throw ConfigError(flag + ": " + error.reason() +
                       R"(; expected an object such as {"question": "query", "answer": "response"})");

@@ -18,7 +18,7 @@ nlohmann::json parse_object(const std::string& text) {
   if (text.empty()) return nlohmann::json::object();
   nlohmann::json value;
   try {
-    value = parse_json(text, kFlag);
+    value = parse_json_settings(text, kFlag);
   } catch (const DataError& error) {
     throw ConfigError(error.what());
   }

@@ -52,8 +52,13 @@ at::Tensor room_of(const at::Tensor& bytes, int64_t elements, at::ScalarType dty
   return bytes.slice(0, 0, elements * static_cast<int64_t>(c10::elementSize(dtype))).view(dtype);
 }
 
+double milliseconds_between(std::chrono::steady_clock::time_point begin,
+                            std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - begin).count();
+}
+
 double milliseconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return milliseconds_between(begin, std::chrono::steady_clock::now());
 }
 
 }  // namespace
@@ -145,9 +150,15 @@ void HostUpdate::build_share() {
                                                             .up = uploads_});
 }
 
+/// What the worker has noted since it was last asked.
+void HostUpdate::take_times() {
+  worker_->wait(worker_->last());
+  times_ = std::exchange(worked_, {});
+  times_.held_ms = std::exchange(held_ms_, 0.0);
+}
+
 void HostUpdate::learn_share() {
   const std::optional<double> device_ms = share_->milliseconds();
-  times_ = worked_;
   times_.device_share = lent_share_;
   times_.device_ms = device_ms.value_or(0.0);
   // A host that waits for the bus gains nothing where more travels there.
@@ -169,7 +180,7 @@ SharedPiece HostUpdate::shared(size_t index, const Piece& piece) const {
 /// Who updates which piece in this step: the device its share of every stretch, in the order of the forward.
 void HostUpdate::split() {
   if (std::exchange(is_split_, true) || !share_) return;
-  worker_->wait(last_update_);
+  take_times();
   learn_share();
   std::vector<SharedPiece> pieces;
   double due = 0.0, lent = 0.0, all = 0.0;
@@ -223,7 +234,9 @@ void HostUpdate::fetch(size_t index) {
 /// The room whose content was added longest ago.
 HostUpdate::Room& HostUpdate::next_arrival() {
   Room& room = arrivals_[next_arrival_++ % arrivals_.size()];
+  const auto begin = std::chrono::steady_clock::now();
   worker_->wait(room.taken);
+  held_ms_ += milliseconds_since(begin);
   room.keeps.reset();
   return room;
 }
@@ -240,12 +253,17 @@ void HostUpdate::add(size_t index, const at::Tensor& addend, memory::SumStart st
   downloads_.follow_current();
   downloads_.copy(arrived, room.keeps);
   const memory::CopyMark mark = downloads_.mark();
-  room.taken =
-      worker_->submit("adding gradients of " + group.group->options().name, [sum, arrived, overwrites, mark] {
-        const at::NoGradGuard no_grad;
-        mark.wait_on_host();
-        if (!overwrites) sum.add_(arrived);
-      });
+  room.taken = worker_->submit("adding gradients of " + group.group->options().name,
+                               [this, sum, arrived, overwrites, mark] {
+                                 const at::NoGradGuard no_grad;
+                                 const auto begin = std::chrono::steady_clock::now();
+                                 mark.wait_on_host();
+                                 const auto came = std::chrono::steady_clock::now();
+                                 worked_.arriving_ms += milliseconds_between(begin, came);
+                                 if (overwrites) return;
+                                 sum.add_(arrived);
+                                 worked_.adding_ms += milliseconds_since(came);
+                               });
   group.added = room.taken;
 }
 
@@ -256,8 +274,10 @@ void HostUpdate::wait_added(size_t group) {
 void HostUpdate::measure(size_t index) {
   Group& group = groups_.at(index);
   group.is_measured = true;
-  group.measured = worker_->submit("measuring gradients of " + group.group->options().name, [&group] {
+  group.measured = worker_->submit("measuring gradients of " + group.group->options().name, [this, &group] {
+    const auto begin = std::chrono::steady_clock::now();
     group.sums = block_sums_of_squares(group.grad_U, group.runs);
+    worked_.measuring_ms += milliseconds_since(begin);
   });
 }
 
@@ -289,8 +309,8 @@ void HostUpdate::start(const optim::AdamwOptions& options, const optim::GradScal
     if (share_ && !group.pieces.empty()) group.keeps_U = group.group->reduced_grad();
   }
   worker_->wait(last_update_);
+  if (!share_) take_times();
   is_started_ = true;
-  worked_ = {};
   started_ = std::chrono::steady_clock::now();
   if (share_) start_share(options, scaling);
   first_update_ = worker_->last() + 1;

@@ -22,22 +22,20 @@ std::string plain(std::string_view name) {
 }
 
 // Peak rates, memory and links are those of NVIDIA's public data sheets: A100 (2021), H100 and H200 (2023,
-// 2024), A10, L4, L40S, V100 (their product briefs), GeForce RTX 3090 and 4090 (Ampere GA102 and Ada white
+// 2024), A10, L4, L40S (their product briefs), GeForce RTX 3090 and 4090 (Ampere GA102 and Ada white
 // papers; dense bf16 with fp32 accumulation, which is half of the fp16-accumulation rate on GeForce).
 // memory_bytes is what nvidia-smi shows. NVLink rates are per direction: half of the sheet's total; PCIe 4
 // x16 and 5 x16 carry about 25 and 50 GB/s of payload. `sustained` is what large bf16 GEMMs reach: H200
 // measured here (620 to 660 of 989 TF/s at its power cap); the rest from public GEMM benchmarks of cuBLAS,
 // rounded down.
 
-/// A card's link to its neighbours, and its bus to the host: cards with NVLink 2, 3 and 4 have PCIe 3, 4
-/// and 5.
+/// A card's link to its neighbours, and its bus to the host: cards with NVLink 3 and 4 have PCIe 4 and 5.
 struct Link {
   double gigabytes = 0.0;
   const char* name = "";
   double host_gigabytes = 0.0;
 };
-constexpr Link kNvlink2{150, "NVLink 2", 12.5}, kNvlink3{300, "NVLink 3", 25};
-constexpr Link kNvlink4{450, "NVLink 4", 50}, kPcie5{50, "PCIe 5 x16", 50};
+constexpr Link kNvlink3{300, "NVLink 3", 25}, kNvlink4{450, "NVLink 4", 50}, kPcie5{50, "PCIe 5 x16", 50};
 constexpr Link kPcie4x8{12.5, "PCIe 4 x8", 12.5}, kPcie4{25, "PCIe 4 x16", 25};
 constexpr Link kNoPeer{20, "PCIe 4 x16 without peer access", 25};
 
@@ -66,8 +64,6 @@ std::vector<Row> rows() {
       {"L40S", 46068, 362, 91.6, 0.6, 864, kPcie4, {"L40S-48GB"}},
       {"RTX-4090", 24564, 165, 82.6, 0.85, 1008, kNoPeer, {"4090", "GeForce-RTX-4090"}},
       {"RTX-3090", 24576, 71, 35.6, 0.85, 936, kNoPeer, {"3090", "GeForce-RTX-3090"}},
-      {"V100-32GB", 32768, 0, 15.7, 0.85, 900, kNvlink2, {"V100", "V100-SXM2-32GB"}},
-      {"V100-16GB", 16384, 0, 15.7, 0.85, 900, kNvlink2, {"V100-SXM2-16GB"}},
   };
 }
 // clang-format on
@@ -109,15 +105,8 @@ Card find_card(std::string_view name) {
     names.push_back(card.name);
     list += (list.empty() ? "" : ", ") + card.name;
   }
-  throw ConfigError(
-      detail::concat("--card '", name, "' is not known", did_you_mean(name, names), "; known: ", list));
-}
-
-void require_bf16(const Card& card) {
-  APUS_CHECK(card.bf16_flops > 0, ConfigError, card.name,
-             " has no bfloat16 arithmetic, but the job computes in it; give --torch_dtype float32 (half of "
-             "the speed, "
-             "twice the memory), or plan for a newer card");
+  throw ConfigError(detail::concat("--card '", name, "' is not known", did_you_mean(name, names),
+                                   "; known: ", list, " (training needs compute capability 8.0 or later)"));
 }
 
 }  // namespace apus::train

@@ -94,6 +94,8 @@ class Walk {
 
   void section(const json& object, const std::string& where) {
     for (const auto& [name, value] : object.items()) {
+      APUS_CHECK(name.find('.') == name.npos, ConfigError, source_, ": nobody knows the key \"", name,
+                 "\": a section is an object of its own, as in {\"zero_optimization\": {\"stage\": 2}}");
       const std::string path = where.empty() ? name : where + "." + name;
       if (!value.is_null()) one(path, value);
     }

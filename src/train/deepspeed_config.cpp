@@ -67,7 +67,7 @@ json load(const std::string& flag) {
   if (!is_object && !is_file_name(flag)) refuse_word(flag);
   json config;
   try {
-    config = is_object ? parse_json(flag, "the object") : load_json_file(flag);
+    config = is_object ? parse_json_settings(flag, "the object") : load_json_settings(flag);
   } catch (const Error& error) {
     throw ConfigError(detail::concat("--deepspeed: ", error.what()));
   }
@@ -76,11 +76,12 @@ json load(const std::string& flag) {
 }
 
 /// Older spellings in today's place.
-void modernise(json& config) {
-  if (config.contains("bfloat16") && !config.contains("bf16")) {
-    config["bf16"] = config["bfloat16"];
-    config.erase("bfloat16");
-  }
+void modernise(json& config, const std::string& source) {
+  if (!config.contains("bfloat16")) return;
+  APUS_CHECK(!config.contains("bf16"), ConfigError, source,
+             ": bf16 and bfloat16 are one section; leave the older, bfloat16, out");
+  config["bf16"] = config["bfloat16"];
+  config.erase("bfloat16");
 }
 
 std::string lowered(std::string text) {
@@ -112,7 +113,7 @@ DeepspeedConfig::DeepspeedConfig(const std::string& flag) : settled_(flag) {
   if (flag.empty()) return;
   json_ = load(flag);
   if (!is_object_text(flag)) source_ += " " + flag;
-  modernise(json_);
+  modernise(json_, source_);
   APUS_CHECK(!json_.contains("zero_optimization") || !json_["zero_optimization"].is_boolean(), ConfigError,
              source_, ": zero_optimization is an object, as in {\"stage\": 2}, got ",
              dump_json(json_["zero_optimization"]));

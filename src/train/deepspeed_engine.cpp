@@ -14,14 +14,18 @@ using memory::Residency;
 /// Host or device; older spellings (cpu_offload) count where the section says nothing.
 Residency residency_of(const DeepspeedConfig& config, const std::string& section, const char* old) {
   const std::string path = "zero_optimization." + section + ".device";
-  const bool was = config.boolean("zero_optimization." + std::string(old)).value_or(false);
-  const std::string device = config.text(path).value_or(was ? "cpu" : "none");
+  const std::string old_path = "zero_optimization." + std::string(old);
+  const std::optional<bool> was = config.boolean(old_path);
+  const std::string device = config.text(path).value_or(was == true ? "cpu" : "none");
+  APUS_CHECK(!was || !config.has(path) || *was == (device != "none"), ConfigError, config.source(), ": ",
+             path, " ", device, " and ", old_path, *was ? " true" : " false",
+             " contradict each other: leave the older key out");
   if (device == "nvme") {
     throw NotSupported(
         detail::concat(config.source(), ": ", path, " nvme is not supported: host memory is, device cpu"));
   }
   APUS_CHECK(device == "cpu" || device == "none", ConfigError, config.source(), ": ", path, " ", device,
-             " is not one of none, cpu, nvme");
+             " is not one of none, cpu");
   return device == "cpu" ? Residency::kHost : Residency::kDevice;
 }
 

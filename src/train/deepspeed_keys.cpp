@@ -182,7 +182,7 @@ constexpr ConfigKey kTravel[] = {
     refused("progressive_layer_drop", kSection, "", kLeaveOut),
     refused("curriculum_learning", kSection, "", kLeaveOut),
     refused("data_efficiency", kSection, "", kLeaveOut),
-    refused("elasticity", kSection, "", "start the same command on the ranks that there are"),
+    refused("elasticity", kSection, "", "a run goes on with as many ranks as it began with; leave the section out"),
     refused("hybrid_engine", kSection, "", kLeaveOut),
     refused("autotuning", kSection, "", "see `apus plan`"),
     refused("nebula", kSection, "", kLeaveOut),

@@ -9,6 +9,7 @@
 #include "apus/base/json.h"
 #include "apus/optim/schedule.h"
 #include "train/deepspeed_config.h"
+#include "train/deepspeed_keys.h"
 #include "train/job_checks.h"
 #include "train/job_dtype.h"
 
@@ -47,10 +48,14 @@ class Settler {
     return options_.*field != JobOptions().*field;
   }
 
+  /// `key` with its value.
   [[noreturn]] void disagree(const std::string& flag, const std::string& key) const {
-    throw ConfigError(
-        detail::concat(flag, " and ", key, " of ", config_.source(),
-                       " contradict each other: leave one of them out, or write \"auto\" there"));
+    const std::string path = key.substr(0, key.find_first_of(" ["));
+    const auto found = std::ranges::find(deepspeed_keys(), std::string_view(path), &ConfigKey::path);
+    const bool takes_auto = found != deepspeed_keys().end() && found->takes_auto == KeyAuto::kYes;
+    throw ConfigError(detail::concat(flag, " and ", key, " of ", config_.source(),
+                                     " contradict each other: leave one of them out",
+                                     takes_auto ? ", or write \"auto\" there" : ""));
   }
 
   template <typename T, typename Value>
@@ -152,9 +157,10 @@ class Settler {
           ": bf16.bf16_master_weights_and_grads and bf16.bf16_optimizer_states go together: masters, moments "
           "and gradients are fp32, or all bf16; give both, or neither"));
     }
-    if (masters)
-      take("optim", &JobOptions::optim, "bf16.bf16_master_weights_and_grads",
-           std::optional<std::string>("adamw_bf16"));
+    if (!masters) return;
+    if (is_given("optim", &JobOptions::optim) && options_.optim != "adamw_bf16")
+      disagree("--optim " + options_.optim, "bf16.bf16_master_weights_and_grads true");
+    options_.optim = "adamw_bf16";
   }
 
   void compute_dtype() {
@@ -194,7 +200,7 @@ class Settler {
     options_.lr_scheduler_type = name;
     options_.lr_scheduler_kwargs = kwargs;
     warm_up();
-    peak();
+    peak(name);
     try {
       optim::LrSchedule(
           {.type = name, .learning_rate = options_.learning_rate.value_or(1e-4), .kwargs = kwargs});
@@ -235,11 +241,26 @@ class Settler {
       disagree("--warmup_steps " + shown(options_.warmup_steps), key);
   }
 
-  /// The schedule's own peak is the learning rate, unless the optimizer has one.
-  void peak() {
+  /// The schedule's own peak is the learning rate; elsewhere none may be said that it would leave unused.
+  void peak(const std::string& type) {
     const char* key = "scheduler.params.warmup_max_lr";
-    if (!config_.has("optimizer.params.lr"))
-      take("learning_rate", &JobOptions::learning_rate, key, config_.number(key));
+    const char* rate_key = "optimizer.params.lr";
+    const bool has_default = type == "WarmupDecayLR" && !config_.has(key) && !config_.is_auto(key);
+    const std::optional<double> own = has_default ? 0.001 : config_.number(key);
+    if (!own) return;
+    const auto refuse = [&](const std::string& rate) {
+      if (!has_default) disagree(rate, detail::concat(key, " ", *own));
+      throw ConfigError(
+          detail::concat(rate, " contradicts the scheduler section of ", config_.source(), ": ", type,
+                         " without warmup_max_lr peaks at ", *own,
+                         ", as in DeepSpeed; write \"warmup_max_lr\": \"auto\", or the rate itself"));
+    };
+    const std::optional<double> rate = config_.number(rate_key);
+    if (rate && *rate != *own) refuse(detail::concat(rate_key, " ", *rate));
+    if (is_given("learning_rate", &JobOptions::learning_rate) && options_.learning_rate != *own)
+      refuse("--learning_rate " + flag_text(options_.learning_rate));
+    options_.learning_rate = *own;
+    if (!has_default && !rate) taken_.emplace("learning_rate", key);
   }
 
   void batches() {

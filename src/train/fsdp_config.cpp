@@ -81,20 +81,30 @@ void check_words(const Words& words, const std::string& flag) {
              flag, "\"");
 }
 
+bool is_text(const std::string& flag) {
+  return flag.find('{') != std::string::npos;
+}
+
+/// "--fsdp_config fsdp.json": what messages begin with.
+std::string source_of(const std::string& flag) {
+  return flag.empty() || is_text(flag) ? "--fsdp_config" : "--fsdp_config " + flag;
+}
+
 /// --fsdp_config: an object, or a file of one; keys without their prefix, words for booleans as booleans.
 json load_config(const std::string& flag) {
   json stripped = json::object();
   if (flag.empty()) return stripped;
-  const bool is_text = flag.find('{') != std::string::npos;
   json given;
   try {
-    given = is_text ? parse_json(flag, "the object") : load_json_file(flag);
+    given = is_text(flag) ? parse_json_settings(flag, "the object") : load_json_settings(flag);
   } catch (const Error& error) {
     throw ConfigError(detail::concat("--fsdp_config: ", error.what()));
   }
   APUS_CHECK(given.is_object(), ConfigError, "--fsdp_config is a JSON object or a file of one, got ", flag);
   for (auto& [key, value] : given.items()) {
     const std::string name = key.starts_with("fsdp_") ? key.substr(5) : key;
+    APUS_CHECK(!stripped.contains(name), ConfigError, source_of(flag), ": ", name, " and fsdp_", name,
+               " are one key; leave one of them out");
     if (value == "true" || value == "True") value = true;
     if (value == "false" || value == "False") value = false;
     stripped[name] = value;
@@ -103,15 +113,17 @@ json load_config(const std::string& flag) {
 }
 
 /// Whether parameters are gathered again for backward, in FSDP2's and in FSDP1's words; nothing: not said.
-std::optional<bool> reshards(const json& config) {
+std::optional<bool> reshards(const json& config, const std::string& source) {
   const json* value = value_at(config, "reshard_after_forward");
   if (!value) return std::nullopt;
   if (value->is_boolean()) return value->get<bool>();
   const Words words = value->is_string() ? words_of(value->get<std::string>()) : Words();
   if (words == Words{"full_shard"} || words == Words{"hybrid_shard"}) return true;
   if (words == Words{"shard_grad_op"} || words == Words{"hybrid_shard_zero2"}) return false;
-  throw ConfigError("--fsdp_config: reshard_after_forward is true or false, got " + dump_json(*value));
+  throw ConfigError(source + ": reshard_after_forward is true or false, got " + dump_json(*value));
 }
+
+constexpr std::array kOffloadKeys = {"cpu_offload", "offload_params", "offload"};
 
 }  // namespace
 
@@ -122,14 +134,45 @@ std::span<const ConfigKey> fsdp_keys() {
 FsdpConfig::FsdpConfig(const JobOptions& options)
     : flag_(options.fsdp),
       layer_class_(options.fsdp_transformer_layer_cls),
+      source_(source_of(options.fsdp_config)),
       words_(words_of(options.fsdp)),
       json_(load_config(options.fsdp_config)) {
   if (words_ == Words{"true"}) words_ = {"full_shard"};
   if (!flag_.empty()) check_words(words_, flag_);
-  idle_ = check_keys(json_, kKeys, "--fsdp_config");
+  idle_ = check_keys(json_, kKeys, source_);
   const json* version = value_at(json_, "version");
-  APUS_CHECK(!version || *version == 1 || *version == 2, ConfigError, "--fsdp_config: version is ",
+  APUS_CHECK(!version || *version == 1 || *version == 2, ConfigError, source_, ": version is ",
              version ? dump_json(*version) : "", ", expected 1 or 2");
+  check_agreement();
+}
+
+void FsdpConfig::contradict(const std::string& one, const std::string& other) const {
+  throw ConfigError(
+      detail::concat(one, " and ", other, " of ", source_, " contradict each other: leave one of them out"));
+}
+
+/// Of words and keys that say one thing twice.
+void FsdpConfig::check_agreement() const {
+  std::string first;
+  std::optional<bool> offloads;
+  if (has_word("offload")) {
+    first = "--fsdp \"" + flag_ + "\"";
+    offloads = true;
+  }
+  for (const char* key : kOffloadKeys) {
+    const json* value = value_at(json_, key);
+    if (!value) continue;
+    const std::string shown = std::string(key) + (*value == true ? " true" : " false");
+    if (offloads && *offloads != value->get<bool>()) contradict(first, shown);
+    first = shown;
+    offloads = value->get<bool>();
+  }
+  const bool keeps = has_word("shard_grad_op") || has_word("hybrid_shard_zero2");
+  if (reshards(json_, source_) == true && keeps)
+    contradict("--fsdp " + flag_,
+               "reshard_after_forward " + dump_json(*value_at(json_, "reshard_after_forward")));
+  const json* version = value_at(json_, "version");
+  if (has_word("fsdp2") && version && *version == 1) contradict("--fsdp " + flag_, "version 1");
 }
 
 bool FsdpConfig::has_word(const std::string& word) const {
@@ -143,13 +186,13 @@ bool FsdpConfig::is_on(const char* key) const {
 
 /// From forward to backward.
 bool FsdpConfig::keeps_parameters() const {
-  return has_word("shard_grad_op") || has_word("hybrid_shard_zero2") || reshards(json_) == false;
+  return has_word("shard_grad_op") || has_word("hybrid_shard_zero2") || reshards(json_, source_) == false;
 }
 
 int FsdpConfig::replicas(const RankLayout& ranks) const {
   if (const json* given = value_at(json_, "dp_replicate")) {
     const auto count = given->get<int64_t>();
-    APUS_CHECK(count >= 1 && count <= 65'536, ConfigError, "--fsdp_config: dp_replicate is ", count,
+    APUS_CHECK(count >= 1 && count <= 65'536, ConfigError, source_, ": dp_replicate is ", count,
                count < 1 ? ", expected 1 or more" : ", more copies than there are ranks");
     return static_cast<int>(count);
   }
@@ -159,8 +202,8 @@ int FsdpConfig::replicas(const RankLayout& ranks) const {
 }
 
 parallel::ShardPolicy FsdpConfig::policy(const RankLayout& ranks) const {
-  const bool offloads =
-      has_word("offload") || is_on("cpu_offload") || is_on("offload_params") || is_on("offload");
+  const bool offloads = has_word("offload") ||
+                        std::ranges::any_of(kOffloadKeys, [this](const char* key) { return is_on(key); });
   if (has_word("no_shard")) {
     APUS_CHECK(!offloads, ConfigError, "--fsdp ", flag_,
                ": offload needs shards, as in --fsdp \"full_shard offload\"");
@@ -188,13 +231,22 @@ Words FsdpConfig::layer_classes() const {
   return names;
 }
 
+void FsdpConfig::check_replicas(int world) const {
+  const json* given = value_at(json_, "dp_replicate");
+  if (!given || flag_.empty()) return;
+  const int copies = replicas({.world = world});
+  APUS_CHECK(world % copies == 0, ConfigError, source_, ": dp_replicate ", copies, " keeps ", copies,
+             " copies of the model, which do not divide the ", world, " ranks evenly; take a divisor of ",
+             world);
+}
+
 void FsdpConfig::settle(JobOptions& options) const {
   options.fsdp_config = json_.empty() ? options.fsdp_config : dump_json(json_);
   if (!is_on("activation_checkpointing")) return;
-  APUS_CHECK(
-      options.gradient_checkpointing != false, ConfigError,
-      "--gradient_checkpointing false and activation_checkpointing true of --fsdp_config contradict each "
-      "other: leave one of them out");
+  APUS_CHECK(options.gradient_checkpointing != false, ConfigError,
+             "--gradient_checkpointing false and activation_checkpointing true of ", source_,
+             " contradict each "
+             "other: leave one of them out");
   options.gradient_checkpointing = true;
 }
 

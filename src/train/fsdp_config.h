@@ -25,12 +25,16 @@ class FsdpConfig final {
   parallel::ShardPolicy policy(const RankLayout& ranks) const;
   /// Class names of transformer_layer_cls_to_wrap and --fsdp_transformer_layer_cls.
   std::vector<std::string> layer_classes() const;
+  /// Throws ConfigError unless the copies that dp_replicate asks for share `world` ranks evenly.
+  void check_replicas(int world) const;
   /// Carries what concerns other flags into the options.
   void settle(JobOptions& options) const;
   /// Keys without effect.
   const std::vector<std::string>& idle() const { return idle_; }
 
  private:
+  [[noreturn]] void contradict(const std::string& one, const std::string& other) const;
+  void check_agreement() const;
   bool has_word(const std::string& word) const;
   bool is_on(const char* key) const;
   bool keeps_parameters() const;
@@ -38,6 +42,7 @@ class FsdpConfig final {
 
   std::string flag_;
   std::string layer_class_;
+  std::string source_;
   std::vector<std::string> words_;
   nlohmann::json json_ = nlohmann::json::object();
   std::vector<std::string> idle_;

@@ -144,6 +144,10 @@ class TrainingJob {
         *context_.clock);
     const RunDecision& decision = folder_->decide(args_);
     for (const std::string& line : decision.differences) say("not resumed: " + line);
+    if (!decision.differences.empty())
+      say("a new run begins; --resume_from_checkpoint CHECKPOINT goes on from an earlier one all the same");
+    if (options_.resume_only_model && !decision.checkpoint && !decision.was_complete)
+      say("Weights alone from " + options_.resume_from_checkpoint + ": this run begins at step 0");
     for (const std::string& line : decision.damaged) {
       context_.logger->warning("passed over a damaged checkpoint: " + line);
     }

@@ -15,7 +15,7 @@ template <typename Value>
 std::map<std::string, Value> parse_pattern(const std::string& text, const char* flag) {
   std::map<std::string, Value> pattern;
   if (text.empty()) return pattern;
-  const nlohmann::json json = parse_json(text, flag);
+  const nlohmann::json json = parse_json_settings(text, flag);
   APUS_CHECK(json.is_object(), ConfigError, flag,
              " is a JSON object from a module's name to its value, as in ", R"({"q_proj": 16}, got )", text);
   for (const auto& [key, value] : json.items()) {

@@ -16,6 +16,12 @@ std::string dtype_word(at::ScalarType dtype) {
   return dtype == at::kHalf ? "float16" : "float32";
 }
 
+void check_optimizer_dtype(const JobOptions& options, at::ScalarType dtype) {
+  APUS_CHECK(options.optim != "adamw_bf16" || dtype == at::kBFloat16, ConfigError,
+             "--optim adamw_bf16 takes parameters in bfloat16 for their own masters, and ", options.model,
+             " is trained in ", dtype_word(dtype), ": give --torch_dtype bfloat16, or --optim adamw");
+}
+
 std::string dtype_of_flags(const JobOptions& options) {
   APUS_CHECK(
       !options.fp16 || options.bf16 != true, ConfigError,

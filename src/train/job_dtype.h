@@ -14,6 +14,9 @@ at::ScalarType dtype_of(const std::string& word);
 /// The word for one of those three.
 std::string dtype_word(at::ScalarType dtype);
 
+/// Throws ConfigError where --optim adamw_bf16 would train parameters of another dtype than bfloat16.
+void check_optimizer_dtype(const JobOptions& options, at::ScalarType dtype);
+
 /// What --torch_dtype, --bf16 and --fp16 say together; empty: nothing, so that the model's own is taken.
 /// --bf16 false is float32 where nothing else names a dtype.
 /// Throws:      ConfigError where they contradict each other.

@@ -82,10 +82,7 @@ JobEngine::JobEngine(const JobOptions& options, JobModel& model, std::shared_ptr
   parallel::ShardedModelOptions engine = engine_options(options, context.layout);
   engine.recompute = recompute;
   engine.compute_dtype = engine.frozen_dtype = model.base.dtype;
-  APUS_CHECK(engine.optimizer_states == memory::OptimizerStates::kFp32 || model.base.dtype == at::kBFloat16,
-             ConfigError, "--optim adamw_bf16 takes parameters in bfloat16 for their own masters, and ",
-             options.model, " is trained in ", dtype_word(model.base.dtype),
-             ": give --torch_dtype bfloat16, or --optim adamw");
+  check_optimizer_dtype(options, model.base.dtype);
   if (!model.adapter) engine.initial_values = parallel::InitialValues::kOwn;
   if (context.device.is_cuda()) {
     engine.device = context.device;

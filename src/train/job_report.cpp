@@ -99,6 +99,7 @@ RunReport report_of(const JobEnd& end) {
                    .seconds = end.state.elapsed_seconds,
                    .tokens = end.state.tokens,
                    .ranks = end.ranks};
+  if (end.state.loss_scaler) report.skipped = end.state.loss_scaler->skipped;
   add_figures(report, end.run_dir);
   if (end.result.best)
     report.best = ReportedValue{.value = end.result.best->value, .step = end.result.best->step};
@@ -120,6 +121,7 @@ RunReport report_of_complete(const fs::path& run_dir, const fs::path& checkpoint
     const TrainerState state = trainer_state_from_json(load_json_file(path), path.string());
     report.seconds = state.elapsed_seconds;
     report.tokens = state.tokens;
+    if (state.loss_scaler) report.skipped = state.loss_scaler->skipped;
   }
   add_figures(report, run_dir);
   add_places(report, run_dir, checkpoint, options);

@@ -17,13 +17,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// Copies of the model that hybrid sharding keeps must share the ranks evenly.
-void check_replicas(int replicas, int world) {
-  APUS_CHECK(replicas >= 1 && world % replicas == 0, ConfigError, "--fsdp_config: dp_replicate ", replicas,
-             " keeps ", replicas, " copies of the model, which do not divide the ", world,
-             " ranks evenly; take a divisor of ", world);
-}
-
 /// transformers' classes of one kind of model, its blocks' first.
 Words layer_classes(const std::string& model_type) {
   const std::map<std::string, std::string> names = {{"qwen2", "Qwen2"},
@@ -41,6 +34,19 @@ Words layer_classes(const std::string& model_type) {
 
 std::string idle_note(const std::string& flag, const Words& keys) {
   return keys.empty() ? "" : "Without effect in " + flag + ": " + join_words(keys);
+}
+
+/// The fp16 section, whether or not it is on.
+Fp16Options loss_scaling(const DeepspeedConfig& config) {
+  Fp16Options fp16{.source = config.source()};
+  fp16.loss_scale = config.number("fp16.loss_scale").value_or(fp16.loss_scale);
+  fp16.initial_scale_power = config.integer("fp16.initial_scale_power").value_or(fp16.initial_scale_power);
+  fp16.loss_scale_window = config.integer("fp16.loss_scale_window").value_or(fp16.loss_scale_window);
+  fp16.hysteresis = config.integer("fp16.hysteresis").value_or(fp16.hysteresis);
+  fp16.min_loss_scale = config.number("fp16.min_loss_scale").value_or(fp16.min_loss_scale);
+  fp16.consecutive_hysteresis =
+      config.boolean("fp16.consecutive_hysteresis").value_or(fp16.consecutive_hysteresis);
+  return fp16;
 }
 
 }  // namespace
@@ -65,7 +71,7 @@ parallel::ShardedModelOptions engine_options(const JobOptions& options, const Ra
   if (options.fsdp.empty()) {
     check_secondary_partition(deepspeed, ranks.world);
   } else {
-    check_replicas(engine.policy.replicate, ranks.world);
+    FsdpConfig(options).check_replicas(ranks.world);
   }
   engine.recompute = options.gradient_checkpointing.value_or(true) ? parallel::Recompute::kBlock
                                                                    : parallel::Recompute::kNone;
@@ -86,22 +92,22 @@ parallel::ShardedModelOptions engine_options(const JobOptions& options, const Ra
 void settle_strategy(JobOptions& options, int world) {
   if (!options.deepspeed.empty()) {
     const DeepspeedConfig config(options.deepspeed);
-    (void)shard_policy(config);  // its messages name the file, whose object takes its place now
+    // Messages name the file, whose object takes its place now.
+    (void)shard_policy(config);
+    parallel::ShardedModelOptions engine;
+    tell_engine(config, engine);
+    loss_scaling(config).check();
     settle_deepspeed(options, config, world);
   }
-  if (!options.fsdp_config.empty()) FsdpConfig(options).settle(options);
+  if (options.fsdp_config.empty()) return;
+  const FsdpConfig config(options);
+  config.check_replicas(world);
+  config.settle(options);
 }
 
 Fp16Options fp16_options(const JobOptions& options) {
-  Fp16Options fp16{.enabled = options.torch_dtype == "float16"};
-  const DeepspeedConfig config(options.deepspeed);
-  fp16.loss_scale = config.number("fp16.loss_scale").value_or(fp16.loss_scale);
-  fp16.initial_scale_power = config.integer("fp16.initial_scale_power").value_or(fp16.initial_scale_power);
-  fp16.loss_scale_window = config.integer("fp16.loss_scale_window").value_or(fp16.loss_scale_window);
-  fp16.hysteresis = config.integer("fp16.hysteresis").value_or(fp16.hysteresis);
-  fp16.min_loss_scale = config.number("fp16.min_loss_scale").value_or(fp16.min_loss_scale);
-  fp16.consecutive_hysteresis =
-      config.boolean("fp16.consecutive_hysteresis").value_or(fp16.consecutive_hysteresis);
+  Fp16Options fp16 = loss_scaling(DeepspeedConfig(options.deepspeed));
+  fp16.enabled = options.torch_dtype == "float16";
   return fp16;
 }
 

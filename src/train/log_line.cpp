@@ -36,7 +36,7 @@ std::string duration_text(double seconds) {
 std::string LogLine::text() const {
   return detail::concat("Step ", step, "/", max_steps, ", loss=", format("%.4f", loss),
                         ", learning_rate=", format("%.2e", learning_rate), ", epoch=", format("%.2f", epoch),
-                        ", grad_norm=", format("%.3f", grad_norm),
+                        std::isfinite(grad_norm) ? ", grad_norm=" + format("%.3f", grad_norm) : "",
                         loss_scale ? ", loss_scale=" + format("%.10g", *loss_scale) : "",
                         ", tokens/s=", format("%.1f", tokens_per_second),
                         ", tokens/s/gpu=", format("%.1f", tokens_per_second / ranks),

@@ -16,15 +16,20 @@ constexpr int64_t kLargestPower = 127;  // fp32's: losses and gradients' factors
 }  // namespace
 
 void Fp16Options::check() const {
-  APUS_CHECK(std::isfinite(loss_scale) && loss_scale >= 0.0, ConfigError,
-             "fp16: loss_scale must be 0 (dynamic) or positive, got ", loss_scale);
-  APUS_CHECK(initial_scale_power >= 0 && initial_scale_power <= kLargestPower, ConfigError,
-             "fp16: initial_scale_power must be 0 to ", kLargestPower, ", got ", initial_scale_power);
-  APUS_CHECK(loss_scale_window >= 1, ConfigError, "fp16: loss_scale_window must be at least 1, got ",
+  const std::string where = (source.empty() ? "" : source + ": ") + "fp16.";
+  APUS_CHECK(std::isfinite(loss_scale) && loss_scale >= 0.0, ConfigError, where,
+             "loss_scale must be 0 (dynamic) or positive, got ", loss_scale);
+  APUS_CHECK(initial_scale_power >= 0 && initial_scale_power <= kLargestPower, ConfigError, where,
+             "initial_scale_power must be 0 to ", kLargestPower, ", got ", initial_scale_power);
+  APUS_CHECK(loss_scale_window >= 1, ConfigError, where, "loss_scale_window must be at least 1, got ",
              loss_scale_window);
-  APUS_CHECK(hysteresis >= 1, ConfigError, "fp16: hysteresis must be at least 1, got ", hysteresis);
-  APUS_CHECK(std::isfinite(min_loss_scale) && min_loss_scale > 0.0, ConfigError,
-             "fp16: min_loss_scale must be positive, got ", min_loss_scale);
+  APUS_CHECK(hysteresis >= 1, ConfigError, where, "hysteresis must be at least 1, got ", hysteresis);
+  APUS_CHECK(std::isfinite(min_loss_scale) && min_loss_scale > 0.0, ConfigError, where,
+             "min_loss_scale must be positive, got ", min_loss_scale);
+  const double start = std::exp2(static_cast<double>(initial_scale_power));
+  APUS_CHECK(loss_scale > 0.0 || min_loss_scale <= start, ConfigError, where, "min_loss_scale ",
+             min_loss_scale, " is above the scale that a run starts with, ", start,
+             " (2 to the initial_scale_power ", initial_scale_power, "): lower one, or raise the other");
 }
 
 nlohmann::ordered_json to_json(const LossScalerState& state) {

@@ -50,13 +50,11 @@ std::string host_line(const JobPlan& plan) {
   std::string text = detail::concat("pinned host memory: ", bytes_text(plan.memory.host_bytes()), " a rank",
                                     terms, ", ", bytes_text(plan.machine_host_bytes()), " a machine of ",
                                     plan.local_world, plan.local_world == 1 ? " rank" : " ranks");
-  if (!plan.host_bytes) return text;
+  if (!plan.host_bytes) return text + " (--host_memory_gib says what one has)";
   const int64_t over = plan.machine_host_bytes() - *plan.host_bytes;
-  if (over <= 0)
-    return detail::concat(text, " of ", bytes_text(*plan.host_bytes), " available on this machine: fits");
-  return detail::concat(text, " of ", bytes_text(*plan.host_bytes),
-                        " available on this machine: DOES NOT FIT, ", bytes_text(over), " too much; ",
-                        remedy(plan));
+  if (over <= 0) return detail::concat(text, " of ", bytes_text(*plan.host_bytes), " available there: fits");
+  return detail::concat(text, " of ", bytes_text(*plan.host_bytes), " available there: DOES NOT FIT, ",
+                        bytes_text(over), " too much; ", remedy(plan));
 }
 
 }  // namespace apus::train

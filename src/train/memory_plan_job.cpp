@@ -77,6 +77,7 @@ JobPlan plan_of(const JobOptions& options, const PlanContext& context, const nlo
   const int local = context.local_world.value_or(std::min(context.world, context.cluster.cards_per_host));
   input.engine = engine_options(options, {.world = context.world, .local_world = local});
   input.dtype = dtype_of(options, config);
+  check_optimizer_dtype(options, input.dtype);
   if (!input.engine.compute_dtype) input.engine.compute_dtype = input.dtype;
   if (context.device == PlanDevice::kCard) input.engine.head_chunk_tokens = 0;  // as the job's engine
   if (options.train_type == "full") input.engine.initial_values = parallel::InitialValues::kOwn;
@@ -125,6 +126,7 @@ JobPlan plan_job(const JobOptions& given, const PlanContext& context) {
   JobPlan plan = plan_of(options, context, config);
   const JsonView view(config, "config.json");
   const auto type = view.require<std::string>("model_type");
+  check_layer_class(options, type);
   const auto model = context.registry->find(type).build(config, {.dtype = plan.input.dtype});
   plan.input.model = trained_shape(*model, options);
   plan.input.model.name = type;

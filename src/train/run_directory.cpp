@@ -92,8 +92,9 @@ void refuse_other_world(const Version& version, const nlohmann::json& now) {
   throw ConfigError(detail::concat(version.path.string(), " was started with ",
                                    dump_json(version.args.at(kWorldKey)),
                                    " ranks and is not finished, this run has ", dump_json(now.at(kWorldKey)),
-                                   "; start it with as many ranks, or choose another --output_dir "
-                                   "(or --resume_from_checkpoint none)"));
+                                   "; start it with as many ranks, take its weights alone "
+                                   "(--resume_from_checkpoint CHECKPOINT --resume_only_model true), or begin "
+                                   "anew (--resume_from_checkpoint none)"));
 }
 
 fs::path new_run_dir(const RunDirectoryOptions& options, Clock& clock) {

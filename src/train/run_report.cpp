@@ -87,6 +87,14 @@ std::string value_text(const ReportedValue& value) {
   return format("%.4f", value.value) + " (step " + grouped(value.step) + ")";
 }
 
+std::vector<std::string> skipped_text(const RunReport& report) {
+  if (report.skipped == 0) return {};
+  const std::string overflow = " whose gradients left fp16's range";
+  if (report.skipped < report.steps) return {grouped(report.skipped) + " steps" + overflow};
+  return {"all steps" + overflow +
+          ": NOTHING was learnt; take --bf16 true, or a lower fp16.initial_scale_power"};
+}
+
 std::vector<std::string> loss_text(const RunReport& report) {
   std::vector<std::string> values;
   if (report.first_loss && report.last_loss) {
@@ -135,6 +143,7 @@ Table table_of(const RunReport& report) {
   Table table;
   table.add("steps", {grouped(report.steps) + " of " + grouped(report.max_steps) + ", " +
                       format("%.2f", report.epochs) + " epochs"});
+  table.add("skipped", skipped_text(report));
   table.add("loss", loss_text(report));
   table.add("evaluation", evaluation_text(report));
   table.add("time", {duration_text(report.seconds)});

@@ -185,7 +185,6 @@ double optimizer_bytes(const PlanInput& input) {
 StepTime estimate_step(const PlanInput& input, const models::TokenFlops& flops, const Card& card,
                        const Cluster& cluster) {
   const bool narrow = input.dtype != at::kFloat;
-  if (narrow) require_bf16(card);
   const double rate = (narrow ? card.bf16_flops : card.fp32_flops) * card.sustained;
   const double bandwidth = card.memory_bandwidth * kMemoryShare;
   const auto rows = static_cast<double>(input.micro_batch_rows * input.accumulation);

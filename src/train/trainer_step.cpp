@@ -194,7 +194,8 @@ void Trainer::count_in_scaler(StepReport& report) {
       scaler_->update(report.skipped ? Gradients::kOverflowed : Gradients::kFinite);
   const std::string before = scale_text(report.loss_scale);
   APUS_CHECK(change != LossScaler::Change::kAtMinimum, Error, "step ", report.step,
-             ": gradients overflow though the loss scale is already at minimum, ", before, ": ", kFp16Remedy);
+             ": gradients overflow though the loss scale is already at fp16.min_loss_scale, ", before, ": ",
+             kFp16Remedy);
   if (!report.skipped || model_.dp().rank() != 0) return;
   std::string what = " -> " + scale_text(scaler_->scale());
   if (!scaler_->is_dynamic()) what = " is static";

@@ -248,7 +248,11 @@ void write_update(BenchModel& model, Json& json) {
                     {"host_ms", rounded(times.host_ms, 1)},
                     {"device_ms", rounded(times.device_ms, 1)},
                     {"gradients_ms", rounded(times.gradients_ms, 1)},
-                    {"rooms_ms", rounded(times.rooms_ms, 1)}};
+                    {"rooms_ms", rounded(times.rooms_ms, 1)},
+                    {"adding_ms", rounded(times.adding_ms, 1)},
+                    {"arriving_ms", rounded(times.arriving_ms, 1)},
+                    {"measuring_ms", rounded(times.measuring_ms, 1)},
+                    {"held_ms", rounded(times.held_ms, 1)}};
 }
 
 }  // namespace

@@ -20,6 +20,10 @@ inline constexpr int64_t kMaxJsonDepth = 512;
 /// 1: at its beginning). Throws:      DataError with line, column and reason.
 APUS_API nlohmann::json parse_json(std::string_view text, const std::string& source, int64_t first_line = 0);
 
+/// The same for settings, where a key that stands twice is a mistake.
+/// Throws:      as parse_json; DataError naming the key.
+APUS_API nlohmann::json parse_json_settings(std::string_view text, const std::string& source);
+
 /// The same, keeping the order of keys. Insertion is linear in the number of keys: for small objects only.
 APUS_API nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source,
                                                    int64_t first_line = 0);
@@ -60,6 +64,10 @@ APUS_API bool sax_parse(std::string_view text, const std::string& source, JsonSa
 /// Reads and parses a whole file.
 /// Throws:      FileError if it cannot be read, DataError if it is not JSON.
 APUS_API nlohmann::json load_json_file(const std::filesystem::path& path);
+
+/// The same for a file of settings: no key stands twice.
+/// Throws:      as load_json_file and parse_json_settings.
+APUS_API nlohmann::json load_json_settings(const std::filesystem::path& path);
 
 /// The same, keeping the order of keys: for small files whose order means something.
 /// Throws:      as load_json_file.

@@ -52,6 +52,11 @@ struct APUS_API HostUpdateTimes {
   double device_ms = 0.0;     ///< until the device's were; 0 where it had none, and on the CPU
   double gradients_ms = 0.0;  ///< of the host's: it waited for gradients
   double rooms_ms = 0.0;      ///< of the host's: it waited for parameters to leave
+  // Gradients on the host, all micro-batches of the step:
+  double adding_ms = 0.0;     ///< the worker added what had arrived
+  double arriving_ms = 0.0;   ///< it waited for what had still to arrive
+  double measuring_ms = 0.0;  ///< it summed squares
+  double held_ms = 0.0;       ///< add() waited for a place
 };
 
 /// What the engine does on the host for states that lie there: adds gradients, sums squares, updates, and
@@ -113,7 +118,7 @@ class APUS_API HostUpdate final {
   void settle();
   /// Throws if a task has failed.
   void check();
-  /// Of the update before this step's; with a share of the device's alone.
+  /// Of the update before the one that was started last, and of the gradients that have come since.
   const HostUpdateTimes& times() const { return times_; }
 
  private:
@@ -146,6 +151,7 @@ class APUS_API HostUpdate final {
   void allocate_rooms();
   void build_share();
   void split();
+  void take_times();
   void learn_share();
   void start_share(const optim::AdamwOptions& options, const optim::GradScaling& scaling);
   void copy_gradient(Group& group);
@@ -175,7 +181,8 @@ class APUS_API HostUpdate final {
   bool is_started_ = false;
   std::chrono::steady_clock::time_point started_;
   HostUpdateTimes times_;
-  HostUpdateTimes worked_;  // the worker's, while an update is under way
+  HostUpdateTimes worked_;  // the worker's, while it has work
+  double held_ms_ = 0.0;
   optim::UpdateThreads team_;
   std::unique_ptr<HostWorker> worker_;
 };

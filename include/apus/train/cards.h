@@ -40,10 +40,6 @@ APUS_API const std::vector<Card>& known_cards();
 /// Throws:  ConfigError listing the known names, with the nearest.
 APUS_API Card find_card(std::string_view name);
 
-/// Refuses a card that cannot compute in bf16 for a job that does, and says what to change.
-/// Throws:  ConfigError.
-APUS_API void require_bf16(const Card& card);
-
 /// How the cards of a job are joined.
 struct APUS_API Cluster {
   /// Cards of a host; ranks beyond it reach each other over the network.

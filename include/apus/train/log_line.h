@@ -20,7 +20,7 @@ struct APUS_API LogLine {
   /// The step's own.
   double learning_rate = 0.0;
   double epoch = 0.0;
-  /// The step's own, before clipping. Not finite: the step was skipped, and no record shows it.
+  /// The step's own, before clipping. Not finite: the step was skipped, and neither line nor record shows it.
   double grad_norm = 0.0;
   /// What the step's loss was multiplied by before backward; none: not scaled.
   std::optional<double> loss_scale = {};

@@ -25,6 +25,8 @@ struct APUS_API Fp16Options {
   double min_loss_scale = 1.0;
   /// Count only overflows in a row: each step without one restores the hysteresis.
   bool consecutive_hysteresis = false;
+  /// What messages begin with, as in "--deepspeed ds.json"; may be empty.
+  std::string source = {};
 
   /// Throws:      ConfigError naming the key and its value.
   void check() const;

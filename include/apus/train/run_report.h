@@ -37,6 +37,8 @@ struct APUS_API RunReport {
   /// Steps made, and planned.
   int64_t steps = 0;
   int64_t max_steps = 0;
+  /// Of the steps made, those whose gradients overflowed fp16: they changed nothing.
+  int64_t skipped = 0;
   double epochs = 0.0;
   /// False: the run was stopped and can be resumed.
   bool finished = true;

@@ -173,5 +173,20 @@ TEST_F(JsonViewTest, TheRootMustBeAnObject) {
   EXPECT_EQ(view_.object("inner").keys(), std::vector<std::string>{"x"});
 }
 
+TEST(JsonSettings, AKeyThatStandsTwiceIsNamed) {
+  EXPECT_EQ(parse_json_settings(R"({"a": {"b": 1}, "b": [{"b": 2}, {"b": 3}]})", "s.json").at("a").at("b"),
+            1);
+  for (const char* text : {R"({"a": 1, "a": 1})", R"({"b": [{"c": 1}, {"a": {}, "d": 2, "a": {"e": 3}}]})"}) {
+    try {
+      parse_json_settings(text, "s.json");
+      FAIL() << text;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("s.json: the key 'a' stands twice"), std::string::npos)
+          << error.what();
+    }
+  }
+  EXPECT_THROW(parse_json_settings("{", "s.json"), DataError);
+}
+
 }  // namespace
 }  // namespace apus

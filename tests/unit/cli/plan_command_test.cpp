@@ -112,5 +112,37 @@ TEST_F(PlanCommand, MistakesAreNamed) {
   EXPECT_NE(plan({"--lora_rnak", "8"}).error.find("did you mean '--lora_rank'?"), std::string::npos);
 }
 
+TEST_F(PlanCommand, RefusesWhatTrainingRefuses) {
+  EXPECT_NE(
+      plan({"--fp16", "true", "--optim", "adamw_bf16"}).error.find("--optim adamw_bf16 takes parameters"),
+      std::string::npos);
+  EXPECT_NE(plan({"--fsdp", "full_shard", "--fsdp_transformer_layer_cls", "LlamaDecoderLayer"})
+                .error.find("is no class of the model"),
+            std::string::npos);
+  EXPECT_NE(plan({"--deepspeed", R"({"fp16": {"enabled": true, "loss_scale_window": 0}})"})
+                .error.find("fp16.loss_scale_window must be at least 1"),
+            std::string::npos);
+}
+
+TEST_F(PlanCommand, NamesKeysWithoutEffect) {
+  const Outcome outcome = plan({"--deepspeed", R"({"steps_per_print": 5})"});
+  EXPECT_NE(outcome.out.find("Without effect in --deepspeed: steps_per_print\n"), std::string::npos)
+      << outcome.out;
+}
+
+TEST_F(PlanCommand, HostMemoryOfAnotherMachineIsSaidOrLeftOpen) {
+  const auto out = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"--train_type", "full", "--deepspeed", "zero3_offload",
+                                      "--card",       "A100", "--world",     "8"};
+    words.insert(words.end(), more.begin(), more.end());
+    return plan(words).out;
+  };
+  EXPECT_NE(out({}).find("(--host_memory_gib says what one has)"), std::string::npos) << out({});
+  EXPECT_NE(out({"--host_memory_gib", "64"}).find("of 64.00 GiB available there: DOES NOT FIT"),
+            std::string::npos);
+  EXPECT_NE(out({"--host_memory_gib", "2000"}).find("of 2000.00 GiB available there: fits"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace apus::cli

@@ -178,6 +178,14 @@ TEST(TrainingCommand, TheJobKnowsWhichFlagsWereGiven) {
   EXPECT_EQ(job.task, "dpo");
 }
 
+TEST(TrainingCommand, AScheduleOrADtypeWrittenAtItsDefaultIsGiven) {
+  const train::JobOptions job =
+      parse_training_command({"--lr_scheduler_type", "cosine", "--grad_accum_dtype", "fp32", "--optim",
+                              "adamw", "--lr_scheduler_kwargs", "none"})
+          .job;
+  EXPECT_EQ(job.given, (std::set<std::string>{"grad_accum_dtype", "lr_scheduler_type", "optim"}));
+}
+
 TEST(TrainingCommand, CommandsNameTheirTask) {
   EXPECT_EQ(task_of_command("dpo"), "dpo");
   EXPECT_EQ(task_of_command("rlhf"), "dpo");

@@ -149,6 +149,21 @@ TEST_F(HostSums, EveryAddendIsInTheSumThatIsMeasured) {
   EXPECT_EQ(sums[1], 25.0 * 1024);
 }
 
+TEST_F(HostSums, SayWhatTheyTook) {
+  const int64_t elements = group_->layout().padded_elements();
+  EXPECT_EQ(host_.times().adding_ms, 0.0);
+  for (const auto start : {memory::SumStart::kOverwrite, memory::SumStart::kAdd})
+    host_.add(0, at::full({elements}, 1.0f), start);
+  host_.measure(0);
+  host_.start({.lr = 1e-3, .step = 1}, {});
+  EXPECT_GT(host_.times().adding_ms, 0.0);
+  EXPECT_GT(host_.times().measuring_ms, 0.0);
+  host_.start({.lr = 1e-3, .step = 2}, {});
+  EXPECT_GT(host_.times().host_ms, 0.0);
+  EXPECT_EQ(host_.times().adding_ms, 0.0) << "nothing was added since";
+  host_.finish(0, memory::CopyStream(at::kCPU));
+}
+
 TEST_F(HostSums, TheNextStepsAddendsWaitForTheUpdateThatReadsThisStepsSum) {
   const int64_t elements = group_->layout().padded_elements();
   host_.add(0, at::full({elements}, 2.0f), memory::SumStart::kOverwrite);

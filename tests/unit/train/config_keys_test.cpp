@@ -73,5 +73,11 @@ TEST(ConfigKeys, ValuesAreFoundByPath) {
   EXPECT_EQ(value_at(config, "x"), nullptr);
 }
 
+TEST(ConfigKeys, ADottedNameIsNoPath) {
+  EXPECT_EQ(
+      message(R"({"zero.stage": 2})").find("--flag F: nobody knows the key \"zero.stage\": a section is"),
+      0u);
+}
+
 }  // namespace
 }  // namespace apus::train

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/scratch_folder.h"
 #include "tests/unit/train/support/strategy_case.h"
 
 namespace apus::train {
@@ -182,6 +183,9 @@ TEST(DeepspeedSettings, SumsTakeTheDtypesOfTheirKeys) {
       "bf16_optimizer_states": true}, "data_types": {"grad_accum_dtype": "fp32"}})";
   EXPECT_EQ(engine(resolved(states)).optimizer_states, memory::OptimizerStates::kBf16);
   EXPECT_EQ(engine(resolved(states)).grad_accum_dtype, at::kFloat) << "said, so not the optimizer's own";
+  EXPECT_NE(refusal_of(states, [](auto& o) { o.given = {"optim"}; })
+                .find("--optim adamw and bf16.bf16_master_weights_and_grads true of --deepspeed contradict"),
+            std::string::npos);
 }
 
 TEST(DeepspeedSettings, DecayInGradientsIsRefused) {
@@ -232,6 +236,58 @@ TEST(DeepspeedSettings, ASchedulesOwnFaultsNameTheSection) {
             0u);
   EXPECT_EQ(refusal_of(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cubic"}}})"),
             "--deepspeed: scheduler.params: warmup_type must be one of linear, log, got \"cubic\"");
+}
+
+TEST(DeepspeedSettings, APeakThatLeavesARateUnusedIsRefused) {
+  const char* bare = R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 10}}})";
+  EXPECT_EQ(resolved(bare).learning_rate, 0.001) << "DeepSpeed's own default";
+  EXPECT_EQ(
+      refusal_of(bare, [](auto& o) { o.learning_rate = 2e-5; }),
+      "--learning_rate 2e-05 contradicts the scheduler section of --deepspeed: WarmupDecayLR without "
+      "warmup_max_lr peaks at 0.001, as in DeepSpeed; write \"warmup_max_lr\": \"auto\", or the rate itself");
+  EXPECT_NE(refusal_of(R"({"optimizer": {"type": "AdamW", "params": {"lr": 2e-5}},
+                           "scheduler": {"type": "WarmupDecayLR", "params": {}}})")
+                .find("optimizer.params.lr 2e-05 contradicts the scheduler section"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(R"({"optimizer": {"type": "AdamW", "params": {"lr": 2e-5}},
+                           "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 3e-5}}})")
+                .find("optimizer.params.lr 2e-05 and scheduler.params.warmup_max_lr 3e-05 of --deepspeed "
+                      "contradict each other: leave one of them out, or write \"auto\" there"),
+            std::string::npos);
+  const JobOptions automatic =
+      resolved(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto"}}})",
+               [](auto& o) { o.learning_rate = 2e-5; });
+  EXPECT_EQ(automatic.learning_rate, 2e-5);
+  EXPECT_EQ(resolved(R"({"scheduler": {"type": "WarmupCosineLR", "params": {}}})",
+                     [](auto& o) { o.learning_rate = 2e-5; })
+                .learning_rate,
+            2e-5);
+}
+
+TEST(DeepspeedSettings, LossScalesOutOfRangeNameTheFile) {
+  ScratchFolder folder;
+  const auto message = [&](const char* section) {
+    const std::string file = folder.put("ds.json", section).string();
+    const std::string text = refusal_of(file);
+    return text.starts_with("--deepspeed " + file + ": ") ? text.substr(text.find("fp16.")) : text;
+  };
+  EXPECT_EQ(message(R"({"fp16": {"enabled": true, "initial_scale_power": 200}})"),
+            "fp16.initial_scale_power must be 0 to 127, got 200");
+  EXPECT_EQ(message(R"({"fp16": {"enabled": true, "loss_scale_window": 0}})"),
+            "fp16.loss_scale_window must be at least 1, got 0");
+  EXPECT_EQ(message(R"({"fp16": {"enabled": true, "initial_scale_power": -1}})"),
+            "fp16.initial_scale_power is -1, expected 0 or more");
+  EXPECT_EQ(message(R"({"fp16": {"enabled": true, "initial_scale_power": 4, "min_loss_scale": 32}})"),
+            "fp16.min_loss_scale 32 is above the scale that a run starts with, 16 (2 to the "
+            "initial_scale_power 4): lower one, or raise the other");
+}
+
+TEST(DeepspeedSettings, BucketsOutOfRangeNameTheFile) {
+  ScratchFolder folder;
+  const std::string file =
+      folder.put("ds.json", R"({"zero_optimization": {"reduce_bucket_size": 0}})").string();
+  EXPECT_EQ(refusal_of(file),
+            "--deepspeed " + file + ": zero_optimization.reduce_bucket_size is 0, expected 1 or more");
 }
 
 }  // namespace

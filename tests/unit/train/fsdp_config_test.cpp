@@ -142,5 +142,34 @@ TEST(FsdpConfig, ALayerClassThatTheModelHasNotNamesThoseItHas) {
   EXPECT_EQ(check(), "accepted");
 }
 
+TEST(FsdpConfig, WhatIsSaidTwiceMustAgree) {
+  EXPECT_EQ(message("full_shard offload", R"({"offload_params": false})"),
+            "--fsdp \"full_shard offload\" and offload_params false of --fsdp_config contradict each other: "
+            "leave one of them out");
+  EXPECT_NE(message("fsdp2", R"({"offload": true, "cpu_offload": false})")
+                .find("cpu_offload false and offload true of --fsdp_config contradict"),
+            std::string::npos);
+  EXPECT_EQ(message("full_shard offload", R"({"cpu_offload": true, "offload_params": true})"), "accepted");
+  EXPECT_NE(message("full_shard", R"({"fsdp_version": 1, "version": 2})")
+                .find("version and fsdp_version are one key; leave one of them out"),
+            std::string::npos);
+  EXPECT_NE(message("shard_grad_op", R"({"reshard_after_forward": true})")
+                .find("--fsdp shard_grad_op and reshard_after_forward true of --fsdp_config contradict"),
+            std::string::npos);
+  EXPECT_NE(message("fsdp2", R"({"version": 1})").find("--fsdp fsdp2 and version 1"), std::string::npos);
+}
+
+TEST(FsdpConfig, MessagesNameTheFile) {
+  ScratchFolder folder;
+  const auto source = [&](const char* text) {
+    const std::string file = folder.put("f.json", text).string();
+    return message("full_shard", file).starts_with("--fsdp_config " + file + ": ");
+  };
+  EXPECT_TRUE(source(R"({"versoin": 2})"));
+  EXPECT_TRUE(source(R"({"version": 3})"));
+  EXPECT_TRUE(source(R"({"dp_replicate": 3})"));
+  EXPECT_TRUE(source(R"({"reshard_after_forward": 3})"));
+}
+
 }  // namespace
 }  // namespace apus::train

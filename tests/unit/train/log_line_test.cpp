@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -136,6 +137,13 @@ TEST(DurationText, LeavesOutLeadingZeros) {
   EXPECT_EQ(duration_text(3600.0), "1h 0m 0s");
   EXPECT_EQ(duration_text(90'061.0), "25h 1m 1s");
   EXPECT_EQ(duration_text(-5.0), "0s");
+}
+
+TEST(LogLine, ASkippedStepShowsNoNorm) {
+  LogLine line = training_line();
+  line.grad_norm = -std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(line.text().find("grad_norm"), std::string::npos) << line.text();
+  EXPECT_FALSE(line.json().contains("grad_norm"));
 }
 
 }  // namespace

@@ -107,5 +107,15 @@ TEST(RunReport, QuotesAPathForTheShell) {
   EXPECT_TRUE(load_hint("my out").ends_with("--model 'my out'"));
 }
 
+TEST(RunReport, SaysHowManyStepsChangedNothing) {
+  RunReport report{.steps = 4, .max_steps = 4};
+  EXPECT_EQ(closing_table(report).find("skipped"), std::string::npos);
+  report.skipped = 1;
+  EXPECT_NE(closing_table(report).find("1 steps whose gradients left fp16's range"), std::string::npos);
+  report.skipped = 4;
+  EXPECT_NE(closing_table(report).find("all steps whose gradients left fp16's range: NOTHING was learnt"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace apus::train
