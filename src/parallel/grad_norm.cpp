@@ -4,17 +4,30 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "apus/base/error.h"
 #include "apus/memory/flat_layout.h"
+#include "apus/optim/update_threads.h"
 
 namespace apus::parallel {
 namespace {
 
 constexpr int64_t kBlock = memory::FlatLayout::kBlockElements;
+/// What a thread takes at a time.
+constexpr int64_t kBlocksAPiece = 256;
+/// Below so many pieces for each, starting a thread costs more than it saves.
+constexpr int64_t kWorthStarting = 4;
+
+// A square of fp32 is exact in double, so that a fused multiplication and addition has the same bits.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define APUS_WIDE_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define APUS_WIDE_CLONES
+#endif
 
 /// Eight partial sums let the compiler vectorise without changing the order that the source states.
-double run_sum(const float* values, int64_t count) {
+APUS_WIDE_CLONES double run_sum(const float* values, int64_t count) {
   double lanes[8] = {};
   int64_t index = 0;
   for (; index + 8 <= count; index += 8) {
@@ -58,18 +71,30 @@ double block_sum(const at::Tensor& grad_N, const memory::ElementRange& block,
 
 }  // namespace
 
-std::vector<double> block_sums_of_squares(const at::Tensor& grad_N, std::span<const WeightedRun> runs) {
+std::vector<double> block_sums_of_squares(const at::Tensor& grad_N, std::span<const WeightedRun> runs,
+                                          optim::UpdateThreads* team) {
   APUS_CHECK((grad_N.scalar_type() == at::kFloat || grad_N.scalar_type() == at::kBFloat16) &&
                  grad_N.is_contiguous() && grad_N.device().is_cpu(),
              ShapeError, "the norm takes a contiguous fp32 or bf16 CPU tensor, got ", grad_N.toString());
-  std::vector<double> sums(static_cast<size_t>((grad_N.numel() + kBlock - 1) / kBlock));
-  constexpr int64_t kBlocksATask = 256;
-  at::parallel_for(0, static_cast<int64_t>(sums.size()), kBlocksATask, [&](int64_t first, int64_t last) {
-    for (int64_t block = first; block < last; ++block) {
+  const int64_t blocks = (grad_N.numel() + kBlock - 1) / kBlock;
+  const int64_t pieces = (blocks + kBlocksAPiece - 1) / kBlocksAPiece;
+  std::vector<double> sums(static_cast<size_t>(blocks));
+  const auto sum_piece = [&](int64_t piece) {
+    const int64_t last = std::min((piece + 1) * kBlocksAPiece, blocks);
+    for (int64_t block = piece * kBlocksAPiece; block < last; ++block) {
       const int64_t begin = block * kBlock, end = std::min(begin + kBlock, grad_N.numel());
       sums[static_cast<size_t>(block)] = block_sum(grad_N, {begin, end}, runs);
     }
-  });
+  };
+  // Not at::parallel_for: outside of libtorch, which is built with OpenMP, it is a loop.
+  const int64_t worth = std::clamp<int64_t>(pieces / kWorthStarting, 1, at::get_num_threads());
+  std::optional<optim::UpdateThreads> started;
+  if (!team && worth > 1) team = &started.emplace(worth);
+  if (team) {
+    team->run(pieces, sum_piece);
+  } else {
+    for (int64_t piece = 0; piece < pieces; ++piece) sum_piece(piece);
+  }
   return sums;
 }
 

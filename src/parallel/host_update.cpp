@@ -276,7 +276,7 @@ void HostUpdate::measure(size_t index) {
   group.is_measured = true;
   group.measured = worker_->submit("measuring gradients of " + group.group->options().name, [this, &group] {
     const auto begin = std::chrono::steady_clock::now();
-    group.sums = block_sums_of_squares(group.grad_U, group.runs);
+    group.sums = block_sums_of_squares(group.grad_U, group.runs, &team_);
     worked_.measuring_ms += milliseconds_since(begin);
   });
 }

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "apus/base/error.h"
+#include "apus/optim/update_threads.h"
 #include "tests/support/tensor_checks.h"
 
 namespace apus::parallel {
@@ -38,6 +41,25 @@ TEST(GradNorm, RunsWeighTheirElementsWhereverBlocksAreCut) {
   const double wanted = part(0, 10) + part(20, 1000) + 0.5 * part(1000, 2500) + part(2500, 3000);
   EXPECT_NEAR(sum_of_squares(grad, runs), wanted, 1e-12 * wanted);
   EXPECT_EQ(block_sums_of_squares(grad, runs).size(), 3U);
+}
+
+TEST(GradNorm, BlocksHaveTheSameBitsWhoeverSumsThem) {
+  const int64_t count =
+      int64_t{9} * 256 * 1024 + 77;  // shared where libtorch has two threads, and the team's
+  const std::vector<WeightedRun> runs{{300'000, 900'000, 0.5}};
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor grad = apus::testing::random_tensor({count}, 5, dtype);
+    std::vector<double> wanted;
+    for (int64_t begin = 0; begin < count; begin += 1024) {
+      const int64_t end = std::min(begin + 1024, count);
+      const WeightedRun run{std::clamp(runs[0].begin, begin, end) - begin,
+                            std::clamp(runs[0].end, begin, end) - begin, 0.5};
+      wanted.push_back(block_sums_of_squares(grad.slice(0, begin, end), {{run}}).front());
+    }
+    optim::UpdateThreads team(3);
+    EXPECT_EQ(block_sums_of_squares(grad, runs, &team), wanted);
+    EXPECT_EQ(block_sums_of_squares(grad, runs), wanted);
+  }
 }
 
 TEST(GradNorm, Bfloat16GradientsAreWidened) {
