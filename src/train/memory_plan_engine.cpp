@@ -34,10 +34,17 @@ void GradientWalk::begin_backward(bool last) {
   next_ = 0;
 }
 
+/// A group that is still being reduced ends that first, as in parallel::GradReducer: a tied head's gradient
+/// comes while the embedding's of the micro-batch before is under way.
 void GradientWalk::open(size_t unit) {
+  const auto is_under_way = [this](size_t index) {
+    return std::ranges::any_of(flights_, [index](const Flight& flight) { return flight.group == index; });
+  };
   for (size_t index = 0; index < placed_.groups.size(); ++index) {
     const GroupSize& group = placed_.groups[index];
-    if (full_[index] || unit < group.first_unit || unit > group.last_unit) continue;
+    if (unit < group.first_unit || unit > group.last_unit) continue;
+    while (is_under_way(index)) wait_oldest();
+    if (full_[index]) continue;
     ledger_.hold(PlanTerm::kGradients, group.elements * grad_size_);
     full_[index] = 1;
   }

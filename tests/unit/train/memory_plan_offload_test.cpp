@@ -105,6 +105,41 @@ TEST(OffloadPlan, TheSevenBillionJobOfZero3OffloadFitsThirtyGibibytes) {
       << "parameters, two moments and gradients of 2 bytes, and two of the largest group's on their way";
 }
 
+/// What a step held on an H200 (apus_bench_train kind=full recompute=block B=1 policy=zero3), in GiB.
+struct MeasuredJob {
+  nlohmann::json config;
+  StateResidency residency;
+  int64_t accumulation = 1;
+  double gibibytes = 0.0;
+};
+
+TEST(OffloadPlan, ATiedHeadsGradientStandsBesideTheEmbeddingsOfTheMicroBatchBefore) {
+  nlohmann::json half = apus::testing::qwen_config({896, 4864, 24, 14, 2});
+  nlohmann::json three = apus::testing::qwen_config({2048, 11008, 36, 16, 2});
+  for (nlohmann::json* config : {&half, &three}) {
+    (*config)["tie_word_embeddings"] = true;
+    (*config)["vocab_size"] = 151936;
+  }
+  const StateResidency gradients{.optimizer = Residency::kHost, .gradients = Residency::kHost};
+  for (const MeasuredJob& job : {MeasuredJob{half, {}, 1, 9.31}, MeasuredJob{half, {}, 4, 11.12},
+                                 MeasuredJob{half, kOptimizer, 4, 5.97},
+                                 MeasuredJob{half, gradients, 4, 4.32}, MeasuredJob{half, kAll, 1, 2.25},
+                                 MeasuredJob{half, kAll, 4, 2.79}, MeasuredJob{three, kAll, 4, 5.31}}) {
+    parallel::ShardPolicy policy = parallel::Zero3();
+    policy.residency = job.residency;
+    PlanInput input = apus::testing::full_plan(job.config, 1, policy);
+    input.engine.recompute = Recompute::kBlock;
+    input.engine.initial_values = parallel::InitialValues::kOwn;
+    input.engine.head_chunk_tokens = 0;
+    input.model.attention_heads = job.config.at("num_attention_heads").get<int64_t>();
+    input.rows = RowProfile::of_length(4096, 1);
+    input.rows.packed = true;
+    input.accumulation = job.accumulation;
+    EXPECT_NEAR(gibibytes(plan_memory(input).tensor_bytes()), job.gibibytes, 0.03 * job.gibibytes)
+        << job.config.at("hidden_size") << ", accumulation " << job.accumulation;
+  }
+}
+
 TEST(OffloadPlan, ActivationsLeaveAllButTheNeighbours) {
   PlanInput job = full_7b(parallel::Zero2(), {});
   job.rows = RowProfile::of_length(16384, 1);
