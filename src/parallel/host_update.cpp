@@ -9,6 +9,7 @@
 
 #include "apus/base/error.h"
 #include "apus/memory/host_buffer.h"
+#include "parallel/arrival_ring.h"
 #include "parallel/device_share.h"
 
 namespace apus::parallel {
@@ -16,6 +17,9 @@ namespace {
 
 using memory::ElementRange;
 using memory::Residency;
+
+/// Of the largest gradients, how many find room on the host before they are added.
+constexpr int64_t kLargestArrivals = 2;
 
 bool adds_on_host(const memory::ParamGroup& group) {
   return group.options().residency.gradients == Residency::kHost;
@@ -126,8 +130,9 @@ void HostUpdate::allocate_rooms() {
     const int64_t piece = std::min(options_.piece_elements, group.group->update_range().size());
     leaving = std::max(leaving, piece * static_cast<int64_t>(c10::elementSize(group.group->dtype())));
   }
-  for (Room& room : arrivals_) room.bytes = memory::host_zeros(arriving, at::kByte, options_.device);
-  for (Room& room : departures_) room.bytes = memory::host_zeros(leaving, at::kByte, options_.device);
+  arrived_ = std::make_unique<ArrivalRing>(
+      memory::host_zeros(kLargestArrivals * arriving, at::kByte, options_.device));
+  for (Departure& room : departures_) room.bytes = memory::host_zeros(leaving, at::kByte, options_.device);
 }
 
 void HostUpdate::build_share() {
@@ -231,40 +236,45 @@ void HostUpdate::fetch(size_t index) {
   group.is_fetched = true;
 }
 
-/// The room whose content was added longest ago.
-HostUpdate::Room& HostUpdate::next_arrival() {
-  Room& room = arrivals_[next_arrival_++ % arrivals_.size()];
-  const auto begin = std::chrono::steady_clock::now();
-  worker_->wait(room.taken);
-  held_ms_ += milliseconds_since(begin);
-  room.keeps.reset();
-  return room;
+/// The place of the last but one before it, whose gradient has left the device.
+HostUpdate::Arrival& HostUpdate::next_arrival() {
+  Arrival& arrival = arrivals_[next_arrival_++ % arrivals_.size()];
+  arrival.copied.wait_on_host();
+  arrival.keeps.reset();
+  return arrival;
 }
 
 void HostUpdate::add(size_t index, const at::Tensor& addend, memory::SumStart start) {
   Group& group = groups_.at(index);
   if (group.pieces.empty()) return;
   wait_updated(index);
-  Room& room = next_arrival();
   const bool overwrites = start == memory::SumStart::kOverwrite;
-  room.keeps = overwrites ? addend.to(group.grad_U.scalar_type()) : addend;
   const at::Tensor sum = group.grad_U;
-  const at::Tensor arrived = overwrites ? sum : room_of(room.bytes, addend.numel(), addend.scalar_type());
+  const auto begin = std::chrono::steady_clock::now();
+  Arrival& arrival = next_arrival();
+  arrival.keeps = overwrites ? addend.to(sum.scalar_type()) : addend;
+  at::Tensor arrived = sum;
+  if (!overwrites) {
+    const auto bytes = static_cast<int64_t>(addend.nbytes());
+    arrived = arrived_->place(bytes, [this](HostWorker::Ticket task) { worker_->wait(task); });
+    arrived = arrived.view(addend.scalar_type());
+  }
+  held_ms_ += milliseconds_since(begin);
   downloads_.follow_current();
-  downloads_.copy(arrived, room.keeps);
-  const memory::CopyMark mark = downloads_.mark();
-  room.taken = worker_->submit("adding gradients of " + group.group->options().name,
-                               [this, sum, arrived, overwrites, mark] {
-                                 const at::NoGradGuard no_grad;
-                                 const auto begin = std::chrono::steady_clock::now();
-                                 mark.wait_on_host();
-                                 const auto came = std::chrono::steady_clock::now();
-                                 worked_.arriving_ms += milliseconds_between(begin, came);
-                                 if (overwrites) return;
-                                 sum.add_(arrived);
-                                 worked_.adding_ms += milliseconds_since(came);
-                               });
-  group.added = room.taken;
+  downloads_.copy(arrived, arrival.keeps);
+  arrival.copied = downloads_.mark();
+  const auto take = [this, sum, arrived, overwrites, mark = arrival.copied] {
+    const at::NoGradGuard no_grad;
+    const auto start = std::chrono::steady_clock::now();
+    mark.wait_on_host();
+    const auto came = std::chrono::steady_clock::now();
+    worked_.arriving_ms += milliseconds_between(start, came);
+    if (overwrites) return;
+    sum.add_(arrived);
+    worked_.adding_ms += milliseconds_since(came);
+  };
+  group.added = worker_->submit("adding gradients of " + group.group->options().name, take);
+  if (!overwrites) arrived_->set_taker(group.added);
 }
 
 void HostUpdate::wait_added(size_t group) {
@@ -371,7 +381,7 @@ void HostUpdate::update_piece(Group& the, const Piece& piece, const optim::Adamw
   const auto part = [&](const at::Tensor& all) { return all.slice(0, piece.range.begin, piece.range.end); };
   const optim::AdamwState state{part(group.masters()), part(group.exp_avg()), part(group.exp_avg_sq())};
   at::Tensor copy;
-  Room* room = nullptr;
+  Departure* room = nullptr;
   if (rounds_to_device(the)) {
     room = &departures_[next_departure_++ % departures_.size()];
     const auto begin = std::chrono::steady_clock::now();
@@ -396,10 +406,8 @@ void HostUpdate::end_step() {
     group.is_fetched = group.is_measured = false;
   }
   is_split_ = is_started_ = false;
-  for (Room& room : arrivals_) {  // all is added by now: the norm has been waited for
-    worker_->wait(room.taken);
-    room.keeps.reset();
-  }
+  for (const Group& group : groups_) worker_->wait(group.added);  // they are: the norm has been waited for
+  for (Arrival& arrival : arrivals_) arrival.keeps.reset();
 }
 
 void HostUpdate::finish(size_t index, const memory::CopyStream& reader) {

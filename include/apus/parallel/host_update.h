@@ -21,6 +21,7 @@
 
 namespace apus::parallel {
 
+class ArrivalRing;
 class DeviceShare;
 struct SharedPiece;
 
@@ -70,13 +71,14 @@ struct APUS_API HostUpdateTimes {
 /// Where gradients and parameters lie on the device, it updates a share of the pieces itself, evenly over all
 /// groups (DeviceShare): their states travel there and home, and neither gradients nor parameters do.
 /// Stream:      copies to the host and back run on two streams of their own. No call waits for the device
-///              but add(), for the last but one before it, and those that say so. The device's share has
-///              two more.
+///              but add(), for the copy of the last but one before it, and those that say so. The device's
+///              share has two more.
 /// Collectives: none.
-/// Memory:      pinned, allocated once: gradients on the device: U a group, in their dtype; on the host: two
-///              buffers of the largest group for what arrives; parameters on the device in another dtype
-///              than the masters: kRooms pieces. Device: with a share there, kSlots times three states of
-///              a piece.
+/// Memory:      pinned, allocated once: gradients on the device: U a group, in their dtype; on the host:
+/// twice
+///              the largest group for what arrives, as many as fit at a time; parameters on the device in
+///              another dtype than the masters: kRooms pieces. Device: with a share there, kSlots times three
+///              states of a piece.
 /// Determinism: bitwise: the same additions, norm blocks and updates as without offload on the CPU, whoever
 ///              updates a piece.
 /// Threads:     one calls. Throws what HostWorker throws once a task has failed.
@@ -140,10 +142,14 @@ class APUS_API HostUpdate final {
     std::vector<double> sums;
     HostWorker::Ticket added = 0, measured = 0;
   };
-  /// What arrives before it is added, or what leaves before it has left.
-  struct Room {
-    at::Tensor bytes, keeps;
-    HostWorker::Ticket taken = 0;
+  /// A gradient on its way to the host, and the copy that it must stay for.
+  struct Arrival {
+    at::Tensor keeps;
+    memory::CopyMark copied;
+  };
+  /// What leaves the host, until it has left.
+  struct Departure {
+    at::Tensor bytes;
     memory::CopyMark left;
   };
 
@@ -164,15 +170,16 @@ class APUS_API HostUpdate final {
   void update(Group& group, const optim::AdamwOptions& options, const optim::GradScaling& scaling);
   void update_piece(Group& group, const Piece& piece, const optim::AdamwOptions& options,
                     const optim::GradScaling& scaling);
-  Room& next_arrival();
+  Arrival& next_arrival();
 
   HostUpdateOptions options_;
   std::vector<Group> groups_;
   std::vector<std::atomic<bool>> is_updated_;  // by group, since the last start()
   std::vector<size_t> to_update_;              // the worker's, while an update is under way
   HostWorker::Ticket first_update_ = 1, last_update_ = 0;
-  std::array<Room, 2> arrivals_;
-  std::array<Room, kRooms> departures_;
+  std::array<Arrival, 2> arrivals_;
+  std::unique_ptr<ArrivalRing> arrived_;  // before it is added
+  std::array<Departure, kRooms> departures_;
   size_t next_arrival_ = 0, next_departure_ = 0;
   memory::CopyStream downloads_, uploads_;
   std::unique_ptr<DeviceShare> share_;  // null: the host updates all
