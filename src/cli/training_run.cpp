@@ -18,6 +18,7 @@
 #include "cli/growing_segments.h"
 #include "cli/job_task.h"
 #include "cli/model_folder.h"
+#include "cli/product_cache.h"
 #include "cli/run_console.h"
 #include "cli/signals.h"
 #include "cli/spawn.h"
@@ -82,7 +83,11 @@ class RankRun final {
     facts.local_rank = launch_.local_rank;
     facts.local_world_size = launch_.local_world_size;
     device_ = choose_device(command, facts);
-    if (device_.gpu) grow_segments(call_.environment, *device_.gpu);
+    if (device_.gpu) {
+      grow_segments(call_.environment, *device_.gpu);
+    } else {
+      bound_product_cache(call_.environment);
+    }
     set_compute_threads(compute_threads(call_.environment, launch_.local_world_size));
     if (launch_.rank != 0) return command;
     if (call_.arguments.front() == "train")
