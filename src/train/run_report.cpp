@@ -92,7 +92,7 @@ std::vector<std::string> skipped_text(const RunReport& report) {
   const std::string overflow = " whose gradients left fp16's range";
   if (report.skipped < report.steps) return {grouped(report.skipped) + " steps" + overflow};
   return {"all steps" + overflow +
-          ": NOTHING was learnt; take --bf16 true, or a lower fp16.initial_scale_power"};
+          ": NOTHING was learnt; take --bf16 true, or a lower fp16.loss_scale or fp16.initial_scale_power"};
 }
 
 std::vector<std::string> loss_text(const RunReport& report) {
