@@ -48,6 +48,21 @@ PlanShape backward_plan(const AttentionSizes& sizes) {
   return shape;
 }
 
+bool is_even(const AttentionSizes& sizes) {
+  constexpr int64_t kLeast = 1024, kStep = 512;
+  return sizes.max_length >= kLeast && sizes.max_length % kStep == 0 &&
+         sizes.rows == sizes.sequences * sizes.max_length;
+}
+
+PlanShape even_plan(const PlanShape& shape, const AttentionSizes& sizes) {
+  PlanShape even = shape;
+  even.sequences = sizes.sequences;
+  even.max_length = sizes.max_length;
+  if (shape.is_backward()) even.max_rows = sizes.rows;
+  even.even = true;
+  return even;
+}
+
 PlanShape deterministic_backward_plan(const AttentionSizes& sizes) {
   PlanShape shape = backward_plan(sizes);
   shape.deterministic = true;

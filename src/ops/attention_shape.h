@@ -18,6 +18,8 @@ struct PlanShape {
   int64_t max_rows = 0;    ///< 0 = a forward plan, which does not care; else a backward plan
   int64_t out_stride = 0;  ///< elements from a row of the result to the next
   bool deterministic = false;
+  /// Exactly so many sequences, exactly so long, end to end: no lengths and no offsets are read.
+  bool even = false;
 
   bool is_backward() const { return max_rows > 0; }
   auto operator<=>(const PlanShape&) const = default;
@@ -49,6 +51,13 @@ PlanShape forward_plan(const AttentionSizes& sizes);
 /// The backward plan of a call. Its workspace, 12 N H bytes for each of its rows, follows the largest number
 /// of rows: classes are at most an eighth, or 1,023 rows, wider than what is asked.
 PlanShape backward_plan(const AttentionSizes& sizes);
+
+/// Whether the call's sequences are all equally long, without padding, and of a length for which plans of
+/// their own are built: a multiple of 512 from 1,024 on. cuDNN is a tenth faster where it reads no offsets.
+bool is_even(const AttentionSizes& sizes);
+
+/// The plan of such a call alone.
+PlanShape even_plan(const PlanShape& shape, const AttentionSizes& sizes);
 
 /// The same with gradients that are bitwise repeatable. Its workspace follows sequences and length as well,
 /// so these have narrow classes.

@@ -182,6 +182,13 @@ void choose_plans(const at::Tensor& q_TNH, const at::Tensor& k_TKH, Call& call) 
   call.backward = deterministic ? deterministic_backward_plan(sizes) : backward_plan(sizes);
   if (deterministic && score_bytes(call.backward) > kMaxScoreBytes) return;
   // Decided for both passes at once, and alike with and without a tape: a recompute must give the same bits.
+  if (!deterministic && is_even(sizes)) {
+    const PlanShape forward = even_plan(call.forward, sizes), backward = even_plan(call.backward, sizes);
+    if (plans->has(forward) && plans->has(backward)) {
+      call.forward = forward;
+      call.backward = backward;
+    }
+  }
   call.with_plan = plans->has(call.forward) && plans->has(call.backward);
 }
 

@@ -42,12 +42,14 @@ class PlanGraph {
     graph_.set_io_data_type(fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
-    q_offsets_ = this->offsets(kQOffsets);
-    kv_offsets_ = this->offsets(kKvOffsets);
-    out_offsets_ = this->offsets(kOutOffsets);
-    stats_offsets_ = this->offsets(kStatsOffsets);
-    query_lengths_ = this->lengths(kQueryLengths);
-    key_lengths_ = this->lengths(kKeyLengths);
+    if (!shape.even) {
+      q_offsets_ = this->offsets(kQOffsets);
+      kv_offsets_ = this->offsets(kKvOffsets);
+      out_offsets_ = this->offsets(kOutOffsets);
+      stats_offsets_ = this->offsets(kStatsOffsets);
+      query_lengths_ = this->lengths(kQueryLengths);
+      key_lengths_ = this->lengths(kKeyLengths);
+    }
     q_ = graph_.tensor(this->query_rows(kQ));
     k_ = graph_.tensor(this->key_rows(kK));
     v_ = graph_.tensor(this->key_rows(kV));
@@ -57,11 +59,11 @@ class PlanGraph {
     auto options = fe::graph::SDPA_attributes()
                        .set_name("attention")
                        .set_generate_stats(true)
-                       .set_padding_mask(true)
-                       .set_seq_len_q(query_lengths_)
-                       .set_seq_len_kv(key_lengths_)
                        .set_causal_mask(true)
                        .set_attn_scale(this->scale());
+    if (!shape_.even) {
+      options.set_padding_mask(true).set_seq_len_q(query_lengths_).set_seq_len_kv(key_lengths_);
+    }
     auto [out, stats] = graph_.sdpa(q_, k_, v_, options);
     set_output(out, this->out_rows());
     set_output(stats, this->stats_rows());
@@ -72,14 +74,16 @@ class PlanGraph {
     const Tensor dout = graph_.tensor(this->query_rows(kDout));
     auto options = fe::graph::SDPA_backward_attributes()
                        .set_name("attention_backward")
-                       .set_padding_mask(true)
-                       .set_seq_len_q(query_lengths_)
-                       .set_seq_len_kv(key_lengths_)
                        .set_causal_mask(true)
                        .set_attn_scale(this->scale())
-                       .set_max_total_seq_len_q(shape_.max_rows)
-                       .set_max_total_seq_len_kv(shape_.max_rows)
                        .set_deterministic_algorithm(shape_.deterministic);
+    if (!shape_.even) {
+      options.set_padding_mask(true)
+          .set_seq_len_q(query_lengths_)
+          .set_seq_len_kv(key_lengths_)
+          .set_max_total_seq_len_q(shape_.max_rows)
+          .set_max_total_seq_len_kv(shape_.max_rows);
+    }
     auto [dq, dk, dv] = graph_.sdpa_backward(q_, k_, v_, out, dout, stats, options);
     // dq must lie exactly as q does, or it is silently wrong.
     set_output(dq, this->query_rows(kDq));
@@ -113,12 +117,13 @@ class PlanGraph {
   }
 
   TensorOptions rows(Uid uid, int64_t heads, int64_t row_stride, const Tensor& offsets) const {
-    return TensorOptions()
-        .set_uid(uid)
-        .set_dim({shape_.sequences, heads, shape_.max_length, shape_.head_dim})
-        .set_stride({shape_.max_length * row_stride, shape_.head_dim, row_stride, 1})
-        .set_ragged_offset(offsets)
-        .set_data_type(fe::DataType_t::BFLOAT16);
+    auto options = TensorOptions()
+                       .set_uid(uid)
+                       .set_dim({shape_.sequences, heads, shape_.max_length, shape_.head_dim})
+                       .set_stride({shape_.max_length * row_stride, shape_.head_dim, row_stride, 1})
+                       .set_data_type(fe::DataType_t::BFLOAT16);
+    if (offsets) options.set_ragged_offset(offsets);
+    return options;
   }
 
   TensorOptions query_rows(Uid uid) const {
@@ -129,12 +134,13 @@ class PlanGraph {
   }
   TensorOptions out_rows() const { return this->rows(kOut, shape_.heads, shape_.out_stride, out_offsets_); }
   TensorOptions stats_rows() const {
-    return TensorOptions()
-        .set_uid(kStats)
-        .set_dim({shape_.sequences, shape_.heads, shape_.max_length, 1})
-        .set_stride({shape_.max_length * shape_.heads, 1, shape_.heads, 1})
-        .set_ragged_offset(stats_offsets_)
-        .set_data_type(fe::DataType_t::FLOAT);
+    const int64_t heads = shape_.heads, length = shape_.max_length;
+    auto options = TensorOptions()
+                       .set_uid(kStats)
+                       .set_dim({shape_.sequences, heads, length, 1})
+                       .set_data_type(fe::DataType_t::FLOAT);
+    if (shape_.even) return options.set_stride({heads * length, length, 1, 1});
+    return options.set_stride({length * heads, 1, heads, 1}).set_ragged_offset(stats_offsets_);
   }
 
   static void set_output(const Tensor& tensor, TensorOptions like) {
@@ -143,7 +149,7 @@ class PlanGraph {
         .set_dim(like.get_dim())
         .set_stride(like.get_stride())
         .set_data_type(like.get_data_type());
-    tensor->set_ragged_offset(like.get_ragged_offset());
+    if (like.get_ragged_offset()) tensor->set_ragged_offset(like.get_ragged_offset());
   }
 
   PlanShape shape_;
@@ -153,40 +159,37 @@ class PlanGraph {
 
 class FrontendPlan final : public AttentionPlan {
  public:
-  FrontendPlan(std::unique_ptr<PlanGraph> graph, bool is_backward, int64_t workspace_bytes)
-      : graph_(std::move(graph)), is_backward_(is_backward), workspace_bytes_(workspace_bytes) {}
+  FrontendPlan(std::unique_ptr<PlanGraph> graph, const PlanShape& shape, int64_t workspace_bytes)
+      : graph_(std::move(graph)), shape_(shape), workspace_bytes_(workspace_bytes) {}
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
 
   void execute(cudnnHandle_t handle, const PlanBuffers& b, void* workspace) const override {
     const auto plain = [](const void* pointer) { return const_cast<void*>(pointer); };
     std::unordered_map<int64_t, void*> pack = {
-        {kQ, plain(b.q)},
-        {kK, plain(b.k)},
-        {kV, plain(b.v)},
-        {kOut, b.out},
-        {kStats, b.stats},
-        {kQueryLengths, plain(b.lengths)},
-        {kKeyLengths, plain(b.lengths)},
-        {kQOffsets, plain(b.q_offsets)},
-        {kKvOffsets, plain(b.kv_offsets)},
-        {kOutOffsets, plain(b.out_offsets)},
-        {kStatsOffsets, plain(b.stats_offsets)},
+        {kQ, plain(b.q)}, {kK, plain(b.k)}, {kV, plain(b.v)}, {kOut, b.out}, {kStats, b.stats},
     };
-    if (is_backward_) {
+    if (!shape_.even) {
+      pack[kQueryLengths] = pack[kKeyLengths] = plain(b.lengths);
+      pack[kQOffsets] = plain(b.q_offsets);
+      pack[kKvOffsets] = plain(b.kv_offsets);
+      pack[kOutOffsets] = plain(b.out_offsets);
+      pack[kStatsOffsets] = plain(b.stats_offsets);
+    }
+    if (shape_.is_backward()) {
       pack[kDout] = plain(b.dout);
       pack[kDq] = b.dq;
       pack[kDk] = b.dk;
       pack[kDv] = b.dv;
     }
     fe::error_t status = graph_->graph().execute(handle, pack, workspace);
-    APUS_CHECK(status.is_good(), CudaError, "cuDNN attention", is_backward_ ? " backward" : "",
+    APUS_CHECK(status.is_good(), CudaError, "cuDNN attention", shape_.is_backward() ? " backward" : "",
                " failed: ", status.get_message());
   }
 
  private:
   std::unique_ptr<PlanGraph> graph_;
-  bool is_backward_;
+  PlanShape shape_;
   int64_t workspace_bytes_;
 };
 
@@ -206,7 +209,7 @@ std::unique_ptr<AttentionPlan> AttentionPlan::build(cudnnHandle_t handle, const 
     why_not = status.get_message();
     return nullptr;
   }
-  return std::make_unique<FrontendPlan>(std::move(graph), shape.is_backward(), workspace_bytes);
+  return std::make_unique<FrontendPlan>(std::move(graph), shape, workspace_bytes);
 }
 
 }  // namespace apus::ops::cuda

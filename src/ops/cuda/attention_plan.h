@@ -15,7 +15,7 @@ struct PlanBuffers {
   const void* k = nullptr;
   const void* v = nullptr;
   void* out = nullptr;
-  void* stats = nullptr;  ///< fp32 [T, N], log of the sum of exp
+  void* stats = nullptr;  ///< fp32 [T, N], of an even plan [sequences, N, length]: log of the sum of exp
   const void* dout = nullptr;
   void* dq = nullptr;
   void* dk = nullptr;

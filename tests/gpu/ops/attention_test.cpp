@@ -221,6 +221,21 @@ TEST_F(AttentionOnGpu, ShortAndLongSequencesMatchUnderOnePlan) {
     check(heads, layout, ++seed);
 }
 
+TEST_F(AttentionOnGpu, EvenLengthsMatch) {
+  check({28, 4, 128}, {{1024, 1024, 1024}});
+  check({14, 2, 64}, {{1536, 1536}});
+  check({8, 8, 64}, {{2048}});
+  check({4, 2, 128}, {{1024, 1024}, 1024});
+  check({4, 2, 128}, {{1024, 1024}, 1025});  // padding: not even
+  const Layout even{{1024, 1024}};
+  const Operands in = random_operands(even, {4, 2, 128}, 20);
+  for (const RowRoom room : {RowRoom{.after = 64}, RowRoom{.before = 16, .after = 8}})
+    expect_as_good_as_aten(attended(in, rows_of(even), room), in, even);
+  const Tensors first = attended(in, rows_of(even)), second = attended(in, rows_of(even));
+  for (const size_t i : {0, 2, 3}) expect_equal(second[i], first[i], kNames[i]);
+  expect_equal(attention(in.q, in.k, in.v, rows_of(even)), first[0], "without tape");
+}
+
 TEST_F(AttentionOnGpu, MoreSequencesThanAClassMatch) {
   for (const size_t count : {16, 17, 65}) {
     Layout layout;

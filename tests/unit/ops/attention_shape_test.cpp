@@ -60,6 +60,24 @@ TEST(AttentionShape, DeterministicPlansFitTheirSequences) {
   EXPECT_EQ(deterministic_backward_plan(seven_billion(9, 700, 4000)).max_length, 1024);
 }
 
+TEST(AttentionShape, EvenLengthsHavePlansOfTheirOwn) {
+  EXPECT_TRUE(is_even(seven_billion(4, 4096, 16384)));
+  EXPECT_TRUE(is_even(seven_billion(1, 1536, 1536)));
+  EXPECT_FALSE(is_even(seven_billion(4, 4096, 16383))) << "one is shorter";
+  EXPECT_FALSE(is_even(seven_billion(2, 1024, 2304))) << "padding";
+  EXPECT_FALSE(is_even(seven_billion(4, 512, 2048))) << "too short to gain";
+  EXPECT_FALSE(is_even(seven_billion(1, 1500, 1500))) << "every length would have its plan";
+  EXPECT_FALSE(is_even(seven_billion(0, 0, 0)));
+  const AttentionSizes sizes = seven_billion(3, 1536, 4608);
+  const PlanShape forward = even_plan(forward_plan(sizes), sizes),
+                  backward = even_plan(backward_plan(sizes), sizes);
+  EXPECT_EQ(forward.sequences, 3);
+  EXPECT_EQ(forward.max_length, 1536);
+  EXPECT_FALSE(forward.is_backward());
+  EXPECT_EQ(backward.max_rows, 4608);
+  EXPECT_NE(forward, forward_plan(sizes));
+}
+
 TEST(AttentionShape, RefusesMoreElementsThanWereSeenRight) {
   // 74,898 rows of 3,584 elements are the last within 2^28; the plan's class counts.
   EXPECT_TRUE(plans_take(seven_billion(16, 4096, 70'000)));
