@@ -60,10 +60,11 @@ void check_depth(std::string_view text, const std::string& source, int64_t first
 }
 
 template <typename Json>
-Json parse_document(std::string_view text, const std::string& source, int64_t first_line) {
+Json parse_document(std::string_view text, const std::string& source, int64_t first_line,
+                    const typename Json::parser_callback_t& look = nullptr) {
   check_depth(text, source, first_line);
   try {
-    return Json::parse(text.begin(), text.end());
+    return Json::parse(text.begin(), text.end(), look);
   } catch (const nlohmann::json::parse_error& error) {
     fail_at(text, error.byte > 0 ? error.byte - 1 : 0, source, first_line, reason_of(error.what()));
   } catch (const nlohmann::json::exception& error) {
@@ -224,8 +225,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& source, int6
 }
 
 nlohmann::json parse_json_settings(std::string_view text, const std::string& source) {
-  parse_json(text, source);  // its messages have a place
-  return nlohmann::json::parse(text.begin(), text.end(), UniqueKeys(source));
+  return parse_document<nlohmann::json>(text, source, 0, UniqueKeys(source));
 }
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& source,

@@ -36,12 +36,13 @@ std::vector<Flag> strategy_flags() {
   const auto append = [&flags](const std::vector<Flag>& more) {
     flags.insert(flags.end(), more.begin(), more.end());
   };
-  append(grouped("fsdp", {acts("fsdp", kText, "none",
-                               "full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2, no_shard or fsdp2; also auto_wrap, "
-                               "offload"),
-                          acts("fsdp_config", kText, "none", "JSON object or file"),
-                          acts("fsdp_transformer_layer_cls", kText, "none",
-                               "class of the model's blocks, to be checked")}));
+  append(grouped(
+      "fsdp",
+      {acts("fsdp", kText, "none",
+            "full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2, no_shard or fsdp2; also auto_wrap, "
+            "offload"),
+       acts("fsdp_config", kText, "none", "JSON object or file"),
+       acts("fsdp_transformer_layer_cls", kText, "none", "class of the model's blocks, to be checked")}));
   append(megatron_flags());
   return flags;
 }

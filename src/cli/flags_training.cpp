@@ -67,7 +67,8 @@ std::vector<Flag> optimizer_flags() {
        also({"gradient_clipping"},
             acts("max_grad_norm", kNumber, "1.0", "gradients are clipped to this norm; 0: never")),
        among({"adamw", "adamw_torch", "adamw_torch_fused", "adamw_fused", "adamw_hf", "adamw_bf16"},
-             acts("optim", kText, "adamw", "adamw (adamw_torch and the like are the same), or adamw_bf16: all its states in bf16")),
+             acts("optim", kText, "adamw",
+                  "adamw (adamw_torch and the like are the same), or adamw_bf16: all its states in bf16")),
        acts("grad_accum_dtype", kText, "fp32", "dtype in which gradients are added up: fp32 or bf16"),
        acts("reduce_dtype", kText, "fp32", "dtype in which gradients are reduced: fp32 or bf16")});
 }

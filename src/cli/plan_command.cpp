@@ -165,7 +165,7 @@ class Planner {
   train::JobPlan make_plan() {
     if (given("host_memory_gib") != nullptr) {
       context_.host_bytes = int64_t{count_of(values_, table_, "host_memory_gib", 0)} << 30;
-    } else if (!context_.card || given("card") == nullptr) {
+    } else if (given("card") == nullptr) {
       context_.host_bytes = train::host_share_bytes(1, 0);
     }
     train::JobPlan plan = train::plan_job(job(), context_);

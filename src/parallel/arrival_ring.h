@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <utility>
 
 #include "apus/base/api.h"
 #include "apus/parallel/host_worker.h"

@@ -26,9 +26,9 @@ struct APUS_API WeightedRun {
 /// Maths:       sum over the block of weight * g^2.
 /// Shapes:      grad fp32 | bf16 [n] on the CPU, contiguous; runs ordered and disjoint, elements outside of
 ///              them weigh 1.
-/// Threads:     those of `team`; without one as many as libtorch takes, started for this call where that
-/// pays. Determinism: bitwise. Shards are cut at block borders, so a block's sum does not depend on the
-/// world. Throws:      ShapeError for another dtype or layout.
+/// Threads:     those of `team`; without one as many as libtorch takes, if it pays to start them.
+/// Determinism: bitwise. Shards are cut at block borders, so a block's sum does not depend on the world.
+/// Throws:      ShapeError for another dtype or layout.
 APUS_API std::vector<double> block_sums_of_squares(const at::Tensor& grad_N,
                                                    std::span<const WeightedRun> runs = {},
                                                    optim::UpdateThreads* team = nullptr);

@@ -74,11 +74,10 @@ struct APUS_API HostUpdateTimes {
 ///              but add(), for the copy of the last but one before it, and those that say so. The device's
 ///              share has two more.
 /// Collectives: none.
-/// Memory:      pinned, allocated once: gradients on the device: U a group, in their dtype; on the host:
-/// twice
-///              the largest group for what arrives, as many as fit at a time; parameters on the device in
-///              another dtype than the masters: kRooms pieces. Device: with a share there, kSlots times three
-///              states of a piece.
+/// Memory:      pinned, allocated once: gradients on the device: U a group, in their dtype; on the host: the
+///              bytes of two of the largest group, for what arrives; parameters on the device in another
+///              dtype than the masters: kRooms pieces. Device: with a share there, kSlots times three states
+///              of a piece.
 /// Determinism: bitwise: the same additions, norm blocks and updates as without offload on the CPU, whoever
 ///              updates a piece.
 /// Threads:     one calls. Throws what HostWorker throws once a task has failed.
